@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Asks for an approval, answers it as a person would, and reads the answer.
+"""Makes a call that needs approval, answers the approval request as a person would, and reads the result.
 
-Needs a running gateway and two credentials: an agent key that asks and an inbox key that hands in replies. A reply counts if
-it carries the token of the letter it answers, or if the gateway trusts whoever hands replies in to know the sender:
+Needs a running gateway and two credentials: an agent key that makes the call and an inbox key that submits replies. A reply
+counts if it carries the token of the e-mail that it answers, or if the gateway trusts the sender that the inbox key states:
 
     inbox: {trust_sender: true}
     approvals: {people: [{name: ana, email: ana@example.com}]}
@@ -61,7 +61,7 @@ def main():
     print(f"the id alone decides nothing: {refused['code']}")
 
     reply["from"] = os.environ["SLUICE_PERSON"]
-    # The quoted letter is recognised by the approval's id in it; other text below the answer would have to be confirmed.
+    # The quoted e-mail is recognised by the approval's id in it; other text below the answer would need a confirmation.
     reply["body"] = f"4 add logs\n\nOn Tue, 5 Nov 2024, the gate wrote:\n> {approval}\n> 1  Allow once\n"
     answered = expect(200, *call("POST", "/v1/inbox/email-reply", inbox, reply))
     print(f"replied: {answered['status']}")

@@ -1,9 +1,9 @@
-//! The approval gate: a request put and looked at over HTTP beside a plain insert and a plain read, and how soon a
-//! decision reaches whoever waits for it.
+//! The approval gate: requests created and read over HTTP compared with a plain insert and a plain read, and how soon a
+//! decision reaches the waiting client.
 //!
-//! Another gate that speaks the same protocol is measured beside ours if it is named: `SLUICE_BENCH_GATE` is its
-//! address (`127.0.0.1:8000`), `SLUICE_BENCH_GATE_KEY` its key. Promise: both sides get the same requests over the same
-//! kind of connections, in turns.
+//! Another gate with the same protocol is measured beside ours if it is configured: `SLUICE_BENCH_GATE` is its address
+//! (`127.0.0.1:8000`), `SLUICE_BENCH_GATE_KEY` its key. Promise: both sides get the same requests over the same kind of
+//! connections, in turns.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,31 +14,31 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
-use crate::gateway::client::{self, Crowd, Run};
-use crate::gateway::folder::{Engine, Folder};
-use crate::gateway::server::Child;
+use crate::gateway::client::{self, ClientConnections, ClientRun};
+use crate::gateway::folder::{BenchEngine, GatewayFolder};
+use crate::gateway::server::ServerProcess;
 use crate::gateway::{at, bounded, load_average, per_second, processor};
 use crate::load;
-use crate::report::{ORDER, Row, Section, Target, figure};
-use crate::rounds::{Took, in_turns, median};
+use crate::report::{ORDER, RatioTarget, ReportLine, ReportSection, figure};
+use crate::rounds::{RunTimes, in_turns, median};
 
 const ROUNDS: usize = 7;
 const CLIENTS: usize = 32;
-/// Requests put and looked at in one round.
+/// Requests created and read in one round.
 const PAIRS: usize = 1_280;
-/// The same for another gate, which may take long.
+/// The same for another gate, which may be slow.
 const PEER_PAIRS: usize = 96;
 const DECISIONS: usize = 300;
 
-/// Names that no two requests share.
+/// Makes names that no two requests share.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// Measures the section.
-pub fn measure() -> anyhow::Result<Section> {
+pub fn measure() -> anyhow::Result<ReportSection> {
     let runtime = load::runtime()?;
-    let engine = Engine::file()?;
-    let folder = Folder::new(&runtime, &engine)?;
-    let (ours, floor) = (Child::gateway(folder.path())?, Child::floor(&engine)?);
+    let engine = BenchEngine::file()?;
+    let folder = GatewayFolder::new(&runtime, &engine)?;
+    let (ours, floor) = (ServerProcess::gateway(folder.path())?, ServerProcess::floor(&engine)?);
     let mut notes = Vec::new();
     let mut rows = pairs(&runtime, &folder, (&ours, &floor), &mut notes)?;
     match peer()? {
@@ -54,10 +54,10 @@ pub fn measure() -> anyhow::Result<Section> {
          by its id; it does nothing else. Each server is a process of its own whose processor time alone is counted."
     );
     let [_, _, _, _, _, _, _, _, _, title, ..] = ORDER;
-    Ok(Section { name: "approvals", title, how, rows, notes })
+    Ok(ReportSection { name: "approvals", title, how, rows, notes })
 }
 
-/// A body as clients of such gates send it.
+/// A request body as clients of such gates send it.
 fn wish() -> String {
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     json!({
@@ -67,13 +67,13 @@ fn wish() -> String {
     .to_string()
 }
 
-/// What stands behind a name in an answer.
+/// The value of a member in an answer.
 fn member<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = answer.split_once(name)?;
     rest.trim_start_matches(['"', ':', ' ']).split('"').next()
 }
 
-/// The key both sides are asked with. A look at a request is made from its answer alone.
+/// The key for both sides. The read of a request is built from its answer alone.
 static KEY: std::sync::OnceLock<String> = std::sync::OnceLock::new();
 static PEER_KEY: std::sync::OnceLock<String> = std::sync::OnceLock::new();
 
@@ -89,8 +89,8 @@ fn look_at_row(answer: &str) -> Option<Vec<u8>> {
     Some(client::get(&format!("/rows/{}", member(answer, "\"id\"")?), KEY.get()?))
 }
 
-/// How one side is asked.
-struct Side<'a> {
+/// One side of the comparison.
+struct GateSide<'a> {
     path: &'static str,
     key: &'a str,
     wanted: u16,
@@ -98,28 +98,35 @@ struct Side<'a> {
     then: fn(&str) -> Option<Vec<u8>>,
 }
 
-impl Side<'_> {
-    fn round(&self, runtime: &Runtime, crowd: &mut Crowd, child: Option<&Child>) -> anyhow::Result<(Took, Vec<f64>)> {
+impl GateSide<'_> {
+    fn round(
+        &self,
+        runtime: &Runtime,
+        crowd: &mut ClientConnections,
+        child: Option<&ServerProcess>,
+    ) -> anyhow::Result<(RunTimes, Vec<f64>)> {
         let requests = (0..self.pairs).map(|_| client::post(self.path, self.key, &wish())).collect();
-        let spent = || child.map_or(Ok(Duration::ZERO), Child::processor);
+        let spent = || child.map_or(Ok(Duration::ZERO), ServerProcess::processor);
         let before = spent()?;
-        let Run { wall, millis } = crowd.talk(runtime, requests, self.wanted, self.then)?;
+        let ClientRun { wall, millis } = crowd.talk(runtime, requests, self.wanted, self.then)?;
         anyhow::ensure!(millis.len() == 2 * self.pairs, "not every request could be looked at");
-        Ok((Took { count: self.pairs as u64, wall, cpu: spent()?.saturating_sub(before) }, millis))
+        Ok((RunTimes { count: self.pairs as u64, wall, cpu: spent()?.saturating_sub(before) }, millis))
     }
 }
 
 fn pairs(
     runtime: &Runtime,
-    folder: &Folder,
-    (ours, floor): (&Child, &Child),
+    folder: &GatewayFolder,
+    (ours, floor): (&ServerProcess, &ServerProcess),
     notes: &mut Vec<String>,
-) -> anyhow::Result<Vec<Row>> {
+) -> anyhow::Result<Vec<ReportLine>> {
     let key = KEY.get_or_init(|| folder.agent_key().to_owned());
-    let gate = Side { path: "/v1/approvals", key, wanted: 200, pairs: PAIRS, then: look };
-    let rows = Side { path: "/insert", key, wanted: 202, pairs: PAIRS, then: look_at_row };
-    let mut crowds =
-        (Crowd::connect(runtime, ours.address(), CLIENTS)?, Crowd::connect(runtime, floor.address(), CLIENTS)?);
+    let gate = GateSide { path: "/v1/approvals", key, wanted: 200, pairs: PAIRS, then: look };
+    let rows = GateSide { path: "/insert", key, wanted: 202, pairs: PAIRS, then: look_at_row };
+    let mut crowds = (
+        ClientConnections::connect(runtime, ours.address(), CLIENTS)?,
+        ClientConnections::connect(runtime, floor.address(), CLIENTS)?,
+    );
     let (mut gate_millis, mut rows_millis) = (Vec::new(), Vec::new());
     let pair = in_turns(
         ROUNDS,
@@ -142,19 +149,19 @@ fn pairs(
         figure(at(&rows_millis, 0.99)),
     ));
     Ok(vec![
-        Row {
+        ReportLine {
             what: format!("requests put and looked at, {CLIENTS} clients"),
             ours: per_second(&pair.ours),
             against: "axum with one insert and one read".into(),
             floor: per_second(&pair.floor),
-            ratio: pair.ratio(Took::per_second),
-            target: Target::AtLeast(0.7),
+            ratio: pair.ratio(RunTimes::per_second),
+            target: RatioTarget::AtLeast(0.7),
         },
-        processor("processor time for both", &pair, Target::AtMost(1.5)),
+        processor("processor time for both", &pair, RatioTarget::AtMost(1.5)),
     ])
 }
 
-/// The other gate, if one is named.
+/// The other gate, if one is configured.
 fn peer() -> anyhow::Result<Option<(SocketAddr, String)>> {
     let Ok(address) = std::env::var("SLUICE_BENCH_GATE") else { return Ok(None) };
     let key = std::env::var("SLUICE_BENCH_GATE_KEY").context("SLUICE_BENCH_GATE_KEY is not set")?;
@@ -164,15 +171,18 @@ fn peer() -> anyhow::Result<Option<(SocketAddr, String)>> {
 
 fn beside_peer(
     runtime: &Runtime,
-    folder: &Folder,
-    ours: &Child,
+    folder: &GatewayFolder,
+    ours: &ServerProcess,
     (address, peer_key): (SocketAddr, &str),
-) -> anyhow::Result<Vec<Row>> {
+) -> anyhow::Result<Vec<ReportLine>> {
     let key = KEY.get_or_init(|| folder.agent_key().to_owned());
     let peer_key = PEER_KEY.get_or_init(|| peer_key.to_owned());
-    let gate = Side { path: "/v1/approvals", key, wanted: 200, pairs: PAIRS, then: look };
-    let peer = Side { path: "/v1/approvals", key: peer_key, wanted: 200, pairs: PEER_PAIRS, then: look_at_peer };
-    let mut crowds = (Crowd::connect(runtime, ours.address(), CLIENTS)?, Crowd::connect(runtime, address, CLIENTS)?);
+    let gate = GateSide { path: "/v1/approvals", key, wanted: 200, pairs: PAIRS, then: look };
+    let peer = GateSide { path: "/v1/approvals", key: peer_key, wanted: 200, pairs: PEER_PAIRS, then: look_at_peer };
+    let mut crowds = (
+        ClientConnections::connect(runtime, ours.address(), CLIENTS)?,
+        ClientConnections::connect(runtime, address, CLIENTS)?,
+    );
     let (mut slow, mut theirs_slow) = (Vec::new(), Vec::new());
     let pair = in_turns(
         3,
@@ -190,27 +200,32 @@ fn beside_peer(
     let (slow, theirs_slow) = (slow.split_off(1), theirs_slow.split_off(1));
     let times = median(theirs_slow.iter().zip(&slow).map(|(theirs, own)| theirs / own).collect());
     Ok(vec![
-        Row {
+        ReportLine {
             what: format!("requests put and looked at, {CLIENTS} clients: how much faster"),
             ours: per_second(&pair.ours),
             against: "the other gate".into(),
             floor: per_second(&pair.floor),
-            ratio: pair.ratio(Took::per_second),
-            target: Target::AtLeast(50.0),
+            ratio: pair.ratio(RunTimes::per_second),
+            target: RatioTarget::AtLeast(50.0),
         },
-        Row {
+        ReportLine {
             what: "p99 of a request: how much lower".into(),
             ours: format!("{} ms", figure(median(slow).middle)),
             against: "the other gate".into(),
             floor: format!("{} ms", figure(median(theirs_slow).middle)),
             ratio: times,
-            target: Target::AtLeast(50.0),
+            target: RatioTarget::AtLeast(50.0),
         },
     ])
 }
 
-/// From the moment a person's decision is sent to the moment whoever waits has it.
-fn decisions(runtime: &Runtime, folder: &Folder, ours: &Child, notes: &mut Vec<String>) -> anyhow::Result<Row> {
+/// The time from sending a person's decision until the waiting client has it.
+fn decisions(
+    runtime: &Runtime,
+    folder: &GatewayFolder,
+    ours: &ServerProcess,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<ReportLine> {
     let millis = runtime.block_on(async {
         let connect = async || {
             let stream = TcpStream::connect(ours.address()).await?;
@@ -233,7 +248,7 @@ fn decisions(runtime: &Runtime, folder: &Folder, ours: &Child, notes: &mut Vec<S
                 anyhow::Ok((status, Instant::now()))
             };
             let deciding = async {
-                // Long enough for the other to be waiting.
+                // Long enough for the other client to be waiting.
                 tokio::time::sleep(Duration::from_millis(15)).await;
                 let sent = Instant::now();
                 let status = client::exchange(&mut person, &decides, &mut said).await?;

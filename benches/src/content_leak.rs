@@ -1,4 +1,5 @@
-//! The leak scan: a plain mail of 10 KB without a match, beside a set of regular expressions and beside detect-secrets.
+//! The leak scan: a plain 10 KB mail without a match, compared with a set of regular expressions and with
+//! detect-secrets.
 //!
 //! Promise: before anything is timed, each side has found the same made-up key, so that a silent no-op cannot win.
 
@@ -6,10 +7,10 @@ use std::hint::black_box;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use sluice_content::leak::{LiveSecrets, Part, Scanner, Scope, Settings};
+use sluice_content::leak::{LeakConfig, LeakScope, LiveSecrets, OutboundPart, Scanner};
 
-use crate::report::{ORDER, Row, Section, Target, figure};
-use crate::rounds::{Median, Took, median, timed_here};
+use crate::report::{ORDER, RatioTarget, ReportLine, ReportSection, figure};
+use crate::rounds::{MedianRange, RunTimes, median, timed_here};
 
 const ROUNDS: usize = 9;
 /// How often the mail is scanned in one round.
@@ -18,7 +19,7 @@ const SIZE: usize = 10 << 10;
 /// Names the Python that has `detect-secrets` 1.5.
 const PYTHON: &str = "SLUICE_BENCH_PYTHON";
 
-/// Thirty patterns, as a scanner would have them that tries them all at once.
+/// Thirty patterns, as in a scanner that tries them all at once.
 const PATTERNS: [&str; 30] = [
     r"\bAKIA[A-Z0-9]{16}\b",
     r"\bghp_[A-Za-z0-9]{36}\b",
@@ -53,13 +54,13 @@ const PATTERNS: [&str; 30] = [
 ];
 
 /// Measures the section.
-pub fn measure() -> anyhow::Result<Section> {
+pub fn measure() -> anyhow::Result<ReportSection> {
     let mail = mail();
-    let scanner = Scanner::new(&Settings::default())?;
+    let scanner = Scanner::new(&LeakConfig::default())?;
     let none = LiveSecrets::default();
     let vault =
         LiveSecrets::new((0..50).map(|n| (format!("secret-{n}"), format!("Nobodys-{:x}-secret-{n}", n * 104_729))))?;
-    // As fast as it can be had: on bytes like ours, without Unicode classes, and with room for its automaton.
+    // In its fastest form: on bytes like ours, without Unicode classes, and with room for its automaton.
     let set = regex::bytes::RegexSetBuilder::new(PATTERNS)
         .unicode(false)
         .size_limit(1 << 28)
@@ -67,13 +68,14 @@ pub fn measure() -> anyhow::Result<Section> {
         .build()?;
     let key = key();
     let planted = format!("{mail} {key}");
-    let scan = |text: &str, live: &LiveSecrets| scanner.scan(&[Part::new("body", text)], Scope::Service, live);
+    let scan =
+        |text: &str, live: &LiveSecrets| scanner.scan(&[OutboundPart::new("body", text)], LeakScope::Service, live);
     ensure!(scan(&planted, &none).blocks() && !scan(&mail, &vault).blocks(), "ours must find the key and nothing else");
     ensure!(
         set.is_match(planted.as_bytes()) && !set.is_match(mail.as_bytes()),
         "the set must find the key and nothing else"
     );
-    let speed = |work: &dyn Fn()| -> anyhow::Result<Took> {
+    let speed = |work: &dyn Fn()| -> anyhow::Result<RunTimes> {
         let (took, ()) = timed_here(PASSES * mail.len() as u64, || {
             (0..PASSES).for_each(|_| work());
             Ok(())
@@ -86,18 +88,18 @@ pub fn measure() -> anyhow::Result<Section> {
         full.push(speed(&|| drop(black_box(scan(&mail, &vault))))?);
         regexes.push(speed(&|| drop(black_box(set.matches(mail.as_bytes()))))?);
     }
-    let rate = |side: &[Took]| median(side.iter().skip(1).map(|took| 1_000.0 / took.cpu_nanos()).collect());
+    let rate = |side: &[RunTimes]| median(side.iter().skip(1).map(|took| 1_000.0 / took.cpu_nanos()).collect());
     let (ours, full, regexes) = (rate(&ours), rate(&full), rate(&regexes));
     let mut rows = vec![
-        row("text without a match, MB/s on one core", ours, "300 MB/s", 300.0, ours, Target::AtLeast(300.0)),
-        row("the same with 50 secrets in the vault, MB/s", full, "300 MB/s", 300.0, full, Target::None),
+        row("text without a match, MB/s on one core", ours, "300 MB/s", 300.0, ours, RatioTarget::AtLeast(300.0)),
+        row("the same with 50 secrets in the vault, MB/s", full, "300 MB/s", 300.0, full, RatioTarget::None),
         row(
             "the same, times a set of 30 patterns",
             ours,
             "RegexSet",
             regexes.middle,
             over(ours, regexes.middle),
-            Target::None,
+            RatioTarget::None,
         ),
     ];
     let mut notes = Vec::new();
@@ -110,7 +112,7 @@ pub fn measure() -> anyhow::Result<Section> {
                 "detect-secrets 1.5, 27 plugins",
                 theirs,
                 times,
-                Target::AtLeast(5_000.0),
+                RatioTarget::AtLeast(5_000.0),
             ));
         }
         Err(error) => notes.push(format!("Without detect-secrets: {error}. Name a Python that has it in `{PYTHON}`.")),
@@ -120,24 +122,38 @@ pub fn measure() -> anyhow::Result<Section> {
         figure(mail.len() as f64)
     );
     let [_, _, _, _, _, _, title, ..] = ORDER;
-    Ok(Section { name: "leak", title, how, rows, notes })
+    Ok(ReportSection { name: "leak", title, how, rows, notes })
 }
 
-fn over(ours: Median, theirs: f64) -> Median {
-    Median { middle: ours.middle / theirs, low: ours.low / theirs, high: ours.high / theirs }
+fn over(ours: MedianRange, theirs: f64) -> MedianRange {
+    MedianRange { middle: ours.middle / theirs, low: ours.low / theirs, high: ours.high / theirs }
 }
 
-fn row(what: &str, ours: Median, against: &str, floor: f64, ratio: Median, target: Target) -> Row {
+fn row(
+    what: &str,
+    ours: MedianRange,
+    against: &str,
+    floor: f64,
+    ratio: MedianRange,
+    target: RatioTarget,
+) -> ReportLine {
     let ours = format!("{} MB/s", figure(ours.middle));
-    Row { what: what.into(), ours, against: against.into(), floor: format!("{} MB/s", figure(floor)), ratio, target }
+    ReportLine {
+        what: what.into(),
+        ours,
+        against: against.into(),
+        floor: format!("{} MB/s", figure(floor)),
+        ratio,
+        target,
+    }
 }
 
-/// A key of nobody's, put together here so that no scanner takes this file for a leak.
+/// A made-up key, assembled here so that no scanner takes this file for a leak.
 fn key() -> String {
     ["AK", "IA", "QX7ZJ3M5W2K9V4TB"].concat()
 }
 
-/// Words as people write them, without anything that looks like a number or an address.
+/// Words as people write them, without anything like a number or an address.
 fn mail() -> String {
     const WORDS: [&str; 40] = [
         "the",
@@ -190,7 +206,7 @@ fn mail() -> String {
     text
 }
 
-/// How many megabytes a second detect-secrets reads, line by line with all its plugins.
+/// Megabytes per second that detect-secrets reads, line by line with all its plugins.
 fn peer(mail: &str, planted: &str) -> anyhow::Result<f64> {
     const SCRIPT: &str = "
 import sys, time

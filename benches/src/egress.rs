@@ -1,4 +1,4 @@
-//! The way out beside a bare HTTP client: the same request on a line that stays open, to a server on loopback.
+//! Egress compared with a bare HTTP client: the same request on a kept connection, to a server on loopback.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,47 +7,49 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use sluice_core::ids::{ConnectionName, JobId, SecretName};
-use sluice_core::throttle::Limits;
-use sluice_core::{Actor, Clock, NodeName, PersonName, Span, Timestamp};
+use sluice_core::throttle::ConnectionLimits;
+use sluice_core::{Actor, Clock, Millis, NodeName, PersonName, UtcMillis};
 use sluice_gateway::egress::allow::METHODS;
-use sluice_gateway::egress::ssrf::Net;
-use sluice_gateway::egress::wire::{SystemDialer, SystemResolver, Wire, trust};
-use sluice_gateway::egress::{Connection, Egress, HostPattern, Placement, Request, Scope, Ticket};
-use sluice_gateway::open::World;
-use sluice_gateway::rooms::leak::NoPatterns;
-use sluice_gateway::vault::{self, NewValue, Secret, Source, Vault};
+use sluice_gateway::egress::ssrf::IpNetwork;
+use sluice_gateway::egress::transport::{EgressTransport, SystemDialer, SystemResolver, trust};
+use sluice_gateway::egress::{
+    CredentialPlacement, Egress, EgressConnection, EgressRequest, EgressTicket, HostPattern, TicketScope,
+};
+use sluice_gateway::open::GatewayDeps;
+use sluice_gateway::rooms::leak::EmptyLeakScanner;
+use sluice_gateway::vault::{self, NewSecretValue, RootKeySource, SecretValue, Vault};
 use sluice_store::Store;
 use sluice_testkit::ids::{SeededEntropy, SeededIds};
 use tokio::runtime::Runtime;
 
 use crate::load::{self, WallClock};
-use crate::report::{ORDER, Row, Section, Target, figure};
-use crate::rounds::{self, Pair, Took, in_turns, timed};
+use crate::report::{ORDER, RatioTarget, ReportLine, ReportSection, figure};
+use crate::rounds::{self, PairedRounds, RunTimes, in_turns, timed};
 
 const EACH: u64 = 2_000;
 const ROUNDS: usize = 7;
 const SECRET: &str = "a-secret-of-ordinary-length-0123456789";
 
-/// Both clocks, for real.
-struct Clocks(Instant);
+/// Both clocks of the machine.
+struct EgressClock(Instant);
 
-impl Clock for Clocks {
-    fn now(&self) -> Timestamp {
+impl Clock for EgressClock {
+    fn now(&self) -> UtcMillis {
         WallClock.now()
     }
-    fn since_boot(&self) -> Span {
-        Span::from_millis(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
+    fn since_boot(&self) -> Millis {
+        Millis::from_millis(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 }
 
 /// Measures the section.
-pub fn measure() -> anyhow::Result<Section> {
+pub fn measure() -> anyhow::Result<ReportSection> {
     let runtime = load::runtime()?;
     let server = serve()?;
-    let counted = Limits { per_minute: Some(100_000_000), per_hour: None, burn: None };
+    let counted = ConnectionLimits { per_minute: Some(100_000_000), per_hour: None, burn: None };
     let pair = against_reqwest(&runtime, server, counted)?;
-    let per_second = |side: &[Took]| format!("{} /s", figure(rounds::of(side, Took::per_second)));
-    let row = |what: &str, pair: &Pair, target| Row {
+    let per_second = |side: &[RunTimes]| format!("{} /s", figure(rounds::of(side, RunTimes::per_second)));
+    let row = |what: &str, pair: &PairedRounds, target| ReportLine {
         what: what.into(),
         ours: per_second(&pair.ours),
         against: "reqwest alone".into(),
@@ -55,7 +57,7 @@ pub fn measure() -> anyhow::Result<Section> {
         ratio: pair.ratio(|took| took.wall.as_secs_f64() / took.count as f64),
         target,
     };
-    let rows = vec![row("time of a GET with a credential, counted durably", &pair, Target::AtMost(1.15))];
+    let rows = vec![row("time of a GET with a credential, counted durably", &pair, RatioTarget::AtMost(1.15))];
     let how = format!(
         "{EACH} requests one after another on one line to a server on loopback that answers 512 bytes; ours by a ticket, with a bearer \
          credential, limits counted in the database and the answer searched for the credential; reqwest with the same header. \
@@ -66,10 +68,10 @@ pub fn measure() -> anyhow::Result<Section> {
             .into(),
     ];
     let [_, _, _, _, _, title, ..] = ORDER;
-    Ok(Section { name: "egress", title, how, rows, notes })
+    Ok(ReportSection { name: "egress", title, how, rows, notes })
 }
 
-fn against_reqwest(runtime: &Runtime, server: SocketAddr, limits: Limits) -> anyhow::Result<Pair> {
+fn against_reqwest(runtime: &Runtime, server: SocketAddr, limits: ConnectionLimits) -> anyhow::Result<PairedRounds> {
     let folder = load::folder()?;
     let (egress, ticket) = runtime.block_on(open(folder.path(), server, limits))?;
     let url = format!("http://{server}/v1/items?page=1");
@@ -80,8 +82,10 @@ fn against_reqwest(runtime: &Runtime, server: SocketAddr, limits: Limits) -> any
         || {
             let work = async {
                 for _ in 0..EACH {
-                    let answer =
-                        egress.exchange(&ticket, Request::get(&url)).await.map_err(|no| anyhow::anyhow!("{no}"))?;
+                    let answer = egress
+                        .exchange(&ticket, EgressRequest::get(&url))
+                        .await
+                        .map_err(|no| anyhow::anyhow!("{no}"))?;
                     anyhow::ensure!(answer.status == 200 && answer.body.len() == 512, "a wrong answer");
                 }
                 anyhow::Ok(())
@@ -103,43 +107,52 @@ fn against_reqwest(runtime: &Runtime, server: SocketAddr, limits: Limits) -> any
     )
 }
 
-async fn open(folder: &std::path::Path, server: SocketAddr, limits: Limits) -> anyhow::Result<(Egress, Ticket)> {
-    let clock: Arc<dyn Clock> = Arc::new(Clocks(Instant::now()));
+async fn open(
+    folder: &std::path::Path,
+    server: SocketAddr,
+    limits: ConnectionLimits,
+) -> anyhow::Result<(Egress, EgressTicket)> {
+    let clock: Arc<dyn Clock> = Arc::new(EgressClock(Instant::now()));
     let store = Arc::new(Store::open_file(&folder.join("sluice.db"), NodeName::new("gw-1")?, Arc::clone(&clock))?);
     let (ids, entropy) = (Arc::new(SeededIds::new(5)), Arc::new(SeededEntropy::new(5)));
-    let world = World { clock, ids, entropy, release: "bench" };
-    let source = Source::File(folder.join("root.key"));
+    let world = GatewayDeps { clock, ids, entropy, release: "bench" };
+    let source = RootKeySource::File(folder.join("root.key"));
     let vault = Arc::new(Vault::open(Arc::clone(&store), &world, source, None).await?);
     let (name, by) = (SecretName::new("bench")?, Actor::Operator(PersonName::new("bench")?));
-    let scope = vault::Scope::new(vec!["proxy.*".into()], &["127.0.0.1".into()]).map_err(anyhow::Error::msg)?;
-    let value = NewValue { value: Secret::new(SECRET.into()), kind: None, scope: Some(scope), overlap: Span::ZERO };
+    let scope = vault::SecretScope::new(vec!["proxy.*".into()], &["127.0.0.1".into()]).map_err(anyhow::Error::msg)?;
+    let value = NewSecretValue {
+        value: SecretValue::new(SECRET.into()),
+        kind: None,
+        scope: Some(scope),
+        overlap: Millis::ZERO,
+    };
     vault.set(&name, value, by.clone()).await?;
     let tls = trust(None).map_err(anyhow::Error::msg)?;
-    let wire = Wire::new(Arc::new(SystemResolver), Arc::new(SystemDialer), tls);
-    let egress = Egress::new(store, vault, Arc::new(NoPatterns), wire, &world);
+    let wire = EgressTransport::new(Arc::new(SystemResolver), Arc::new(SystemDialer), tls);
+    let egress = Egress::new(store, vault, Arc::new(EmptyLeakScanner), wire, &world);
     let host = HostPattern::parse("127.0.0.1").map_err(anyhow::Error::msg)?;
-    let mut connection = Connection::new(ConnectionName::new("bench")?, vec![host]);
+    let mut connection = EgressConnection::new(ConnectionName::new("bench")?, vec![host]);
     connection.ports = vec![server.port()];
     connection.plain_http = true;
     connection.methods = METHODS.to_vec();
-    connection.allow_addresses = vec![Net::parse("127.0.0.1").map_err(anyhow::Error::msg)?];
+    connection.allow_addresses = vec![IpNetwork::parse("127.0.0.1").map_err(anyhow::Error::msg)?];
     connection.limits = limits;
-    connection.credential = Some((name, Placement::Bearer));
+    connection.credential = Some((name, CredentialPlacement::Bearer));
     let connection_name = connection.name.clone();
     egress.open(connection);
-    let scope = Scope {
+    let scope = TicketScope {
         job: JobId::from_bits(1),
         capability: "proxy.bench.get".into(),
         hosts: vec!["127.0.0.1".into()],
         operations: Vec::new(),
         by,
-        lasts: Span::from_hours(2),
+        lasts: Millis::from_hours(2),
     };
     let ticket = egress.issue(&connection_name, scope).await.map_err(|no| anyhow::anyhow!("{no}"))?;
     Ok((egress, ticket))
 }
 
-/// A server with nothing to it: a thread per line, the same answer to each request.
+/// A minimal server: a thread for each connection, the same answer to each request.
 fn serve() -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").context("a listener")?;
     let address = listener.local_addr()?;

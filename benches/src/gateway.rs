@@ -1,8 +1,8 @@
-//! The gateway over HTTP: held writes admitted beside an axum handler with one insert, reads beside hello-world,
-//! ten thousand pending writes, and what an idle gateway costs.
+//! The gateway over HTTP: admission of held writes compared with an axum handler with one insert, reads compared with
+//! hello-world, ten thousand pending writes, and the cost of an idle gateway.
 //!
-//! Every server is a process of its own, and only its processor time is counted; the clients live here. Promise:
-//! both sides get the same requests over the same kind of connections, in turns.
+//! Every server is a process of its own, and only its processor time is counted; the clients run here. Promise: both
+//! sides get the same requests over the same kind of connections, in turns.
 
 pub mod client;
 pub mod folder;
@@ -12,29 +12,29 @@ pub mod server;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use client::{Crowd, Run};
-use folder::{Engine, Folder};
+use client::{ClientConnections, ClientRun};
+use folder::{BenchEngine, GatewayFolder};
 use serde_json::json;
-use server::Child;
+use server::ServerProcess;
 
 use crate::load;
-use crate::report::{ORDER, Row, Section, Target, figure};
-use crate::rounds::{self, Pair, Took, in_turns, median};
+use crate::report::{ORDER, RatioTarget, ReportLine, ReportSection, figure};
+use crate::rounds::{self, PairedRounds, RunTimes, in_turns, median};
 
 const ROUNDS: usize = 7;
-/// Requests of a round, by all clients together.
+/// Requests in one round, by all clients together.
 const REQUESTS: usize = 2_560;
 const CLIENTS: [usize; 2] = [32, 64];
 
 /// Measures the section.
-pub fn measure() -> anyhow::Result<Section> {
+pub fn measure() -> anyhow::Result<ReportSection> {
     let runtime = load::runtime()?;
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
-    let engines = [Engine::file()?].into_iter().chain(Engine::server());
+    let engines = [BenchEngine::file()?].into_iter().chain(BenchEngine::server());
     for engine in engines {
-        let folder = Folder::new(&runtime, &engine)?;
-        let ours = Child::gateway(folder.path())?;
-        let floor = Child::floor(&engine)?;
+        let folder = GatewayFolder::new(&runtime, &engine)?;
+        let ours = ServerProcess::gateway(folder.path())?;
+        let floor = ServerProcess::floor(&engine)?;
         for clients in CLIENTS {
             let (more, note) = admissions(&runtime, clients, &engine, &folder, &ours, &floor)?;
             rows.extend(more);
@@ -59,18 +59,18 @@ pub fn measure() -> anyhow::Result<Section> {
          nothing else: one writer thread with group commit on SQLite, as many connections as clients on PostgreSQL."
     );
     let [_, _, _, _, _, _, _, _, title, ..] = ORDER;
-    Ok(Section { name: "gateway", title, how, rows, notes })
+    Ok(ReportSection { name: "gateway", title, how, rows, notes })
 }
 
-/// Held writes admitted, beside one insert.
+/// Admission of held writes, compared with one insert.
 fn admissions(
     runtime: &tokio::runtime::Runtime,
     clients: usize,
-    engine: &Engine,
-    folder: &Folder,
-    ours: &Child,
-    floor: &Child,
-) -> anyhow::Result<(Vec<Row>, String)> {
+    engine: &BenchEngine,
+    folder: &GatewayFolder,
+    ours: &ServerProcess,
+    floor: &ServerProcess,
+) -> anyhow::Result<(Vec<ReportLine>, String)> {
     let numbers = Arc::new(std::sync::atomic::AtomicU64::new(0));
     let body = move || {
         let number = numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -84,8 +84,8 @@ fn admissions(
         })
         .to_string()
     };
-    let mut gate = Crowd::connect(runtime, ours.address(), clients)?;
-    let mut axum = Crowd::connect(runtime, floor.address(), clients)?;
+    let mut gate = ClientConnections::connect(runtime, ours.address(), clients)?;
+    let mut axum = ClientConnections::connect(runtime, floor.address(), clients)?;
     let (mut gate_runs, mut axum_runs) = (Vec::new(), Vec::new());
     let token = folder.agent_key().to_owned();
     let pair = in_turns(
@@ -101,15 +101,15 @@ fn admissions(
     )?;
     let name = engine.name();
     let rows = vec![
-        Row {
+        ReportLine {
             what: format!("held writes admitted, {clients} clients, {name}"),
             ours: per_second(&pair.ours),
             against: "axum with one insert".into(),
             floor: per_second(&pair.floor),
-            ratio: pair.ratio(Took::per_second),
-            target: Target::AtLeast(0.7),
+            ratio: pair.ratio(RunTimes::per_second),
+            target: RatioTarget::AtLeast(0.7),
         },
-        processor(&format!("processor time for each, {clients} clients, {name}"), &pair, Target::AtMost(1.5)),
+        processor(&format!("processor time for each, {clients} clients, {name}"), &pair, RatioTarget::AtMost(1.5)),
     ];
     let note = format!(
         "{name}, {clients} clients: p50 {} ms, p99 {} ms; axum p50 {} ms, p99 {} ms.",
@@ -121,20 +121,20 @@ fn admissions(
     Ok((rows, note))
 }
 
-/// A read with its audit entry, beside hello-world.
+/// A read with its audit entry, compared with hello-world.
 fn reads(
     runtime: &tokio::runtime::Runtime,
-    folder: &Folder,
-    ours: &Child,
-    floor: &Child,
-) -> anyhow::Result<(Vec<Row>, String)> {
+    folder: &GatewayFolder,
+    ours: &ServerProcess,
+    floor: &ServerProcess,
+) -> anyhow::Result<(Vec<ReportLine>, String)> {
     const CLIENTS: usize = 32;
     let token = folder.agent_key();
     let read = json!({"capability": "state.persistent.get", "arguments": {"key": "plan"}}).to_string();
     let call = client::post("/v1/calls", token, &read);
     let hello = client::get("/", token);
-    let mut gate = Crowd::connect(runtime, ours.address(), CLIENTS)?;
-    let mut axum = Crowd::connect(runtime, floor.address(), CLIENTS)?;
+    let mut gate = ClientConnections::connect(runtime, ours.address(), CLIENTS)?;
+    let mut axum = ClientConnections::connect(runtime, floor.address(), CLIENTS)?;
     let (mut gate_runs, mut axum_runs) = (Vec::new(), Vec::new());
     let pair = in_turns(
         ROUNDS,
@@ -142,15 +142,15 @@ fn reads(
         || one_round(runtime, &mut axum, floor, vec![hello.clone(); REQUESTS * 4], 200, &mut axum_runs),
     )?;
     let rows = vec![
-        Row {
+        ReportLine {
             what: format!("`state.persistent.get` with its audit entry, {CLIENTS} clients, SQLite"),
             ours: per_second(&pair.ours),
             against: "axum that says hello".into(),
             floor: per_second(&pair.floor),
-            ratio: pair.ratio(Took::per_second),
-            target: Target::None,
+            ratio: pair.ratio(RunTimes::per_second),
+            target: RatioTarget::None,
         },
-        processor("processor time for each read", &pair, Target::None),
+        processor("processor time for each read", &pair, RatioTarget::None),
     ];
     let note = format!(
         "Reads: p50 {} ms, p99 {} ms; a read is durable in the record before it is answered, hello-world touches no disk.",
@@ -162,51 +162,51 @@ fn reads(
 
 pub fn one_round(
     runtime: &tokio::runtime::Runtime,
-    crowd: &mut Crowd,
-    child: &Child,
+    crowd: &mut ClientConnections,
+    child: &ServerProcess,
     requests: Vec<Vec<u8>>,
     wanted: u16,
     runs: &mut Vec<f64>,
-) -> anyhow::Result<Took> {
+) -> anyhow::Result<RunTimes> {
     let count = requests.len() as u64;
     let before = child.processor()?;
-    let Run { wall, millis } = crowd.run(runtime, requests, wanted)?;
+    let ClientRun { wall, millis } = crowd.run(runtime, requests, wanted)?;
     let cpu = child.processor()?.saturating_sub(before);
     runs.extend(millis);
-    Ok(Took { count, wall, cpu })
+    Ok(RunTimes { count, wall, cpu })
 }
 
-pub fn per_second(side: &[Took]) -> String {
-    format!("{} /s", figure(rounds::of(side, Took::per_second)))
+pub fn per_second(side: &[RunTimes]) -> String {
+    format!("{} /s", figure(rounds::of(side, RunTimes::per_second)))
 }
 
-pub fn processor(what: &str, pair: &Pair, target: Target) -> Row {
-    let micros = |side| format!("{} µs", figure(rounds::of(side, Took::cpu_nanos) / 1_000.0));
-    Row {
+pub fn processor(what: &str, pair: &PairedRounds, target: RatioTarget) -> ReportLine {
+    let micros = |side| format!("{} µs", figure(rounds::of(side, RunTimes::cpu_nanos) / 1_000.0));
+    ReportLine {
         what: what.to_owned(),
         ours: micros(&pair.ours),
         against: "the same".into(),
         floor: micros(&pair.floor),
-        ratio: pair.ratio(Took::cpu_nanos),
+        ratio: pair.ratio(RunTimes::cpu_nanos),
         target,
     }
 }
 
-/// A figure that is held against a bound instead of against another program.
-pub fn bounded(what: &str, unit: &str, figures: Vec<f64>, bound: f64, against: &str) -> Row {
+/// A figure that is compared with a bound instead of another program.
+pub fn bounded(what: &str, unit: &str, figures: Vec<f64>, bound: f64, against: &str) -> ReportLine {
     let found = median(figures);
     let part = |number: f64| number / bound;
-    Row {
+    ReportLine {
         what: what.to_owned(),
         ours: format!("{} {unit}", figure(found.middle)),
         against: against.to_owned(),
         floor: format!("{} {unit}", figure(bound)),
-        ratio: rounds::Median { middle: part(found.middle), low: part(found.low), high: part(found.high) },
-        target: Target::AtMost(1.0),
+        ratio: rounds::MedianRange { middle: part(found.middle), low: part(found.low), high: part(found.high) },
+        target: RatioTarget::AtMost(1.0),
     }
 }
 
-/// The value below which this share of the figures lies.
+/// The value below which this share of the figures is.
 pub fn at(figures: &[f64], share: f64) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -219,7 +219,7 @@ pub fn load_average() -> String {
     text.split_whitespace().take(3).collect::<Vec<_>>().join(", ")
 }
 
-/// Starts what `bench role …` names, and serves until its standard input closes.
+/// Starts the role of `bench role …`, and serves until its standard input closes.
 pub fn role(words: &[String]) -> anyhow::Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {

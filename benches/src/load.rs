@@ -1,4 +1,4 @@
-//! Load: what agents ask for, made before the clock starts, and the stores that take it.
+//! Load: the requests of agents, built before the clock starts, and the stores that take them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,15 +6,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use serde_json::json;
-use sluice_core::batch::Window;
+use sluice_core::batch::SlidingWindow;
+use sluice_core::budget::DailyBudgetLimits;
 use sluice_core::capability::EffectClass;
 use sluice_core::ids::MessageId;
 use sluice_core::{
-    Action, AgentName, ApprovalId, CallId, Clock, HoldId, Ids, NodeName, ServiceName, Span, Tier, Timestamp,
+    Action, AgentName, ApprovalId, CallId, Clock, HoldId, Ids, Millis, NodeName, ServiceName, Tier, UtcMillis,
 };
 use sluice_store::{Admission, Store};
 use sluice_testkit::ids::SeededIds;
-use sluice_testkit::postgres::Database;
+use sluice_testkit::postgres::TestDatabase;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -22,33 +23,33 @@ use tokio::task::JoinSet;
 /// Agents that share the load.
 const AGENTS: u64 = 100;
 
-/// The clock on the wall.
+/// The wall clock.
 #[derive(Debug, Clone, Copy)]
 pub struct WallClock;
 
 impl Clock for WallClock {
-    fn now(&self) -> Timestamp {
+    fn now(&self) -> UtcMillis {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+        UtcMillis::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 
-    fn since_boot(&self) -> Span {
-        Span::ZERO
+    fn since_boot(&self) -> Millis {
+        Millis::ZERO
     }
 }
 
-/// A store, and what goes away with it.
-pub struct Bench {
+/// A store, and the resources that are removed with it.
+pub struct BenchStore {
     /// The store.
     pub store: Arc<Store>,
-    /// Its name as a log.
+    /// The node name of its log.
     pub node: NodeName,
-    /// Where its file is, if it is one.
+    /// The folder of its file, if it has one.
     pub folder: Option<TempDir>,
-    _database: Option<Database>,
+    _database: Option<TestDatabase>,
 }
 
-impl Bench {
+impl BenchStore {
     /// On a fresh SQLite file.
     pub fn file() -> anyhow::Result<Self> {
         let (folder, node) = (folder()?, NodeName::new("gw-1")?);
@@ -58,44 +59,44 @@ impl Bench {
 
     /// On a fresh PostgreSQL database, if there is a server.
     pub fn server() -> anyhow::Result<Option<Self>> {
-        let (Some(database), node) = (Database::fresh(), NodeName::new("gw-1")?) else { return Ok(None) };
+        let (Some(database), node) = (TestDatabase::fresh(), NodeName::new("gw-1")?) else { return Ok(None) };
         let store = Store::open_server(database.url(), node.clone())?;
         Ok(Some(Self { store: Arc::new(store), node, folder: None, _database: Some(database) }))
     }
 }
 
-/// A folder on the disk this repository is on, not one that lives in memory.
+/// A folder on the disk of this repository, not in memory.
 pub fn folder() -> anyhow::Result<TempDir> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/target");
     std::fs::create_dir_all(beside)?;
     tempfile::Builder::new().prefix("bench-").tempdir_in(beside).context("a folder for databases")
 }
 
-/// Callers run on as many threads as the gateway would have.
+/// A runtime with as many threads as the gateway would have.
 pub fn runtime() -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("a runtime")
 }
 
-/// Ordinary e-mails of many agents, each with its idempotency key; no two alike.
-pub struct Mails {
+/// Ordinary e-mails of many agents, each with its idempotency key; no two are equal.
+pub struct MailAdmissions {
     ids: SeededIds,
     made: u64,
-    delay: Span,
+    delay: Millis,
     tier: Tier,
 }
 
-impl Mails {
-    /// With this undo window.
-    pub fn new(delay: Span) -> Self {
+impl MailAdmissions {
+    /// E-mails with this undo window.
+    pub fn new(delay: Millis) -> Self {
         Self { ids: SeededIds::new(7), made: 0, delay, tier: Tier::Autonomous }
     }
 
-    /// Each with a message to people.
+    /// E-mails with a message to people each.
     pub fn told(self) -> Self {
         Self { tier: Tier::Notify, ..self }
     }
 
-    /// So many for each of so many callers.
+    /// This many for each of this many callers.
     pub fn dealt(&mut self, callers: usize, each: usize) -> anyhow::Result<Vec<Vec<Admission>>> {
         Ok(dealt(callers, (0..callers * each).map(|_| self.next()).collect::<Result<_, _>>()?))
     }
@@ -131,20 +132,22 @@ impl Mails {
             reason: None,
             reasons: Vec::new(),
             rates: Vec::new(),
+            budgets: DailyBudgetLimits::default(),
+            checks: None,
             // Large enough that it never trips; it is counted all the same.
-            window: Window { limit: u32::MAX, ..Window::default() },
+            window: SlidingWindow { limit: u32::MAX, ..SlidingWindow::default() },
             idempotency_key: Some(format!("key-{}", self.made)),
             allow_duplicate: false,
             allowance: None,
-            expiry: Span::from_hours(1),
+            expiry: Millis::from_hours(1),
             reverses: None,
             by: None,
         })
     }
 }
 
-/// Deals things out one by one, so that callers who are equally fast use them in the order they were made:
-/// ids sort by age, and a gateway mints them as calls come in.
+/// Deals items out one by one, so that callers of equal speed use them in the order in which they were made: ids sort
+/// by age, and a gateway makes them as calls arrive.
 pub fn dealt<T>(callers: usize, things: Vec<T>) -> Vec<Vec<T>> {
     let mut piles: Vec<Vec<T>> = (0..callers).map(|_| Vec::with_capacity(things.len() / callers.max(1))).collect();
     for (place, thing) in things.into_iter().enumerate() {
@@ -155,9 +158,10 @@ pub fn dealt<T>(callers: usize, things: Vec<T>) -> Vec<Vec<T>> {
     piles
 }
 
-/// What such an admission must at least keep: its action and its audit entry, in bytes.
-pub fn payload(bench: &Bench, runtime: &Runtime) -> anyhow::Result<usize> {
-    let mut mails = Mails { ids: SeededIds::new(1), made: 1 << 40, ..Mails::new(Span::from_secs(30)) };
+/// The least that such an admission must store: its action and its audit entry, in bytes.
+pub fn payload(bench: &BenchStore, runtime: &Runtime) -> anyhow::Result<usize> {
+    let mut mails =
+        MailAdmissions { ids: SeededIds::new(1), made: 1 << 40, ..MailAdmissions::new(Millis::from_secs(30)) };
     let admission = mails.next()?;
     let action = admission.action.bytes().len();
     runtime.block_on(bench.store.admit(admission))?;
@@ -166,7 +170,7 @@ pub fn payload(bench: &Bench, runtime: &Runtime) -> anyhow::Result<usize> {
     Ok(action + entry.body.len())
 }
 
-/// As [`work_off`], and waits for it.
+/// Like [`work_off`], and waits for it.
 pub fn all_at_once<T, F>(runtime: &Runtime, piles: Vec<Vec<T>>, work: impl Fn(T) -> F) -> anyhow::Result<()>
 where
     T: Send + 'static,
@@ -175,7 +179,7 @@ where
     runtime.block_on(work_off(piles, work))
 }
 
-/// Every caller works off its own pile, one thing after the other, all callers at once.
+/// Every caller processes its own pile, one item after the other, all callers at once.
 pub async fn work_off<T, F>(piles: Vec<Vec<T>>, work: impl Fn(T) -> F) -> anyhow::Result<()>
 where
     T: Send + 'static,
@@ -183,7 +187,7 @@ where
 {
     let mut callers = JoinSet::new();
     for pile in piles {
-        // The futures are lazy: making them is not doing them.
+        // The futures are lazy: creating them does not run them.
         let pile: Vec<F> = pile.into_iter().map(&work).collect();
         callers.spawn(async move {
             for one in pile {

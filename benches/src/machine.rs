@@ -1,11 +1,11 @@
-//! The machine a report was made on: what kind it is, never which one it is.
+//! The machine of a report: its kind, never its identity.
 
 use std::fs::read_to_string;
 
 use anyhow::Context as _;
 use tokio_postgres::NoTls;
 
-/// Where the PostgreSQL server for measurements is.
+/// The variable with the address of the PostgreSQL server for measurements.
 const SERVER: &str = "SLUICE_TEST_POSTGRES";
 
 /// Processor, system and engines, as a Markdown list.

@@ -1,4 +1,4 @@
-//! The copy of a mailbox: 100,000 letters, searched and fetched beside bare FTS5 on the same letters.
+//! The replica of a mailbox: 100,000 mails, searched and fetched, compared with bare FTS5 on the same mails.
 
 mod bare;
 mod letters;
@@ -12,37 +12,39 @@ use anyhow::{Context as _, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use sluice_adapters::adapter::RawItem;
 use sluice_adapters::mime;
-use sluice_core::mail::query::{self, Query};
-use sluice_store::replica::{Batch, Change, Keeping, Key, Order, Reader, Replica, Search};
+use sluice_core::mail::query::{self, MailSearchQuery};
+use sluice_store::replica::{
+    Replica, ReplicaBatch, ReplicaChange, ReplicaEncryption, ReplicaReader, ReplicaSearch, ReplicaSearchOrder, SealKey,
+};
 
-use crate::report::{ORDER, Row, Section, Target, figure};
-use crate::rounds::{self, Median};
-use bare::Bare;
-use letters::{Dice, Letters, received, sender, word};
-use notmuch::Notmuch;
+use crate::report::{ORDER, RatioTarget, ReportLine, ReportSection, figure};
+use crate::rounds::{self, MedianRange};
+use bare::BareMailIndex;
+use letters::{LetterGenerator, LetterRandom, received, sender, word};
+use notmuch::NotmuchIndex;
 
-/// Letters.
+/// Number of mails.
 const LETTERS: u64 = 100_000;
-/// Letters of one page of a copy.
+/// Mails in one page of a sync.
 const PAGE: u64 = 50;
-/// Letters the peer gets: it takes more than twenty times as long for each.
+/// Mails for the peer: it takes more than twenty times as long for each.
 const PEERS: u64 = 5_000;
 const ROUNDS: usize = 5;
-/// Searches of one kind in a round.
+/// Searches of one kind in one round.
 const SEARCHES: u64 = 200;
 
-/// One search, as each side is asked it.
-struct Asked {
-    query: Query,
+/// One search, in the form for each side.
+struct BenchMailSearch {
+    query: MailSearchQuery,
     words: String,
     low: i64,
     high: i64,
 }
 
 /// Measures the section.
-pub fn measure() -> anyhow::Result<Section> {
+pub fn measure() -> anyhow::Result<ReportSection> {
     let folder = tempfile::tempdir()?;
-    let letters = Letters::new();
+    let letters = LetterGenerator::new();
     let (ours, raw_bytes, indexing) = fill(&folder.path().join("ours"), &letters)?;
     let bare = fill_bare(&folder.path().join("bare.db"), &letters)?;
     let mut rows = Vec::new();
@@ -53,42 +55,42 @@ pub fn measure() -> anyhow::Result<Section> {
         if what == "common word" {
             common_p50 = pair.p50;
         }
-        rows.push(pair.row(what, "bare FTS5", Target::AtMost(1.5)));
+        rows.push(pair.row(what, "bare FTS5", RatioTarget::AtMost(1.5)));
     }
     let common = words_of(60..300, "")?;
     let ranked = in_turns(&common, |one| best(&ours, one), |one| Ok(bare.ranked(&one.words)?.len()))?;
-    rows.push(ranked.row("common word, ranked", "bare FTS5 `rank`", Target::AtMost(1.0)));
-    rows.push(Row {
+    rows.push(ranked.row("common word, ranked", "bare FTS5 `rank`", RatioTarget::AtMost(1.0)));
+    rows.push(ReportLine {
         what: "common word, ranked, p99 in ms".into(),
         ours: format!("{} µs p50", figure(ranked.p50)),
         against: "one millisecond".into(),
         floor: "1 ms".into(),
         ratio: rounds::median(ranked.ours_p99.iter().map(|micros| micros / 1000.0).collect()),
-        target: Target::AtMost(1.0),
+        target: RatioTarget::AtMost(1.0),
     });
     let one: Vec<String> = {
-        let mut dice = Dice::new(9);
+        let mut dice = LetterRandom::new(9);
         (0..SEARCHES).map(|_| format!("m{:06}", dice.below(LETTERS))).collect()
     };
     let fetched = in_turns(&one, |id| get(&ours, id), |id| Ok(bare.one(id)?.1.len()))?;
-    rows.push(fetched.row("fetch by id, whole", "bare rusqlite", Target::AtMost(1.5)));
+    rows.push(fetched.row("fetch by id, whole", "bare rusqlite", RatioTarget::AtMost(1.5)));
     let size = size_of(&folder.path().join("ours"))?;
     let (sealed, turning) = encrypted(&folder.path().join("ours"), &folder.path().join("sealed"))?;
     for (what, asked) in kinds()?.into_iter().filter(|(what, _)| ["rare word", "common word"].contains(what)) {
         let pair = in_turns(&asked, |one| newest(&sealed, one), |one| newest(&ours, one))?;
         ensure!(pair.same, "{what}: the encrypted copy did not find the same messages");
-        rows.push(pair.row(&format!("{what}, encrypted"), "the same in the clear", Target::AtMost(2.0)));
+        rows.push(pair.row(&format!("{what}, encrypted"), "the same in the clear", RatioTarget::AtMost(2.0)));
     }
     let pair = in_turns(&one, |id| get(&sealed, id), |id| get(&ours, id))?;
-    rows.push(pair.row("fetch by id, whole, encrypted", "the same in the clear", Target::AtMost(2.0)));
-    let exact = |figure: f64| Median { middle: figure, low: figure, high: figure };
-    rows.push(Row {
+    rows.push(pair.row("fetch by id, whole, encrypted", "the same in the clear", RatioTarget::AtMost(2.0)));
+    let exact = |figure: f64| MedianRange { middle: figure, low: figure, high: figure };
+    rows.push(ReportLine {
         what: "size of the copy".into(),
         ours: megabytes(size),
         against: "raw mail".into(),
         floor: megabytes(raw_bytes),
         ratio: exact(size as f64 / raw_bytes as f64),
-        target: Target::AtMost(1.0),
+        target: RatioTarget::AtMost(1.0),
     });
     let per_letter = indexing.as_secs_f64() * 1e6 / LETTERS as f64;
     let mut notes = vec![
@@ -106,25 +108,25 @@ pub fn measure() -> anyhow::Result<Section> {
         Err(why) => notes.push(format!("notmuch was not measured: {why:#}")),
     }
     let how = format!("Processor time of the calling thread, {SEARCHES} searches of a kind, {ROUNDS} rounds in turns.");
-    let [.., title] = ORDER;
-    Ok(Section { name: "mail", title, how, rows, notes })
+    let [.., title, _] = ORDER;
+    Ok(ReportSection { name: "mail", title, how, rows, notes })
 }
 
-fn peer(folder: &Path, letters: &Letters, per_letter: f64, common_p50: f64) -> anyhow::Result<Vec<Row>> {
-    let exact = |figure: f64| Median { middle: figure, low: figure, high: figure };
-    let (notmuch, spent) = Notmuch::index(folder, letters, PEERS)?;
+fn peer(folder: &Path, letters: &LetterGenerator, per_letter: f64, common_p50: f64) -> anyhow::Result<Vec<ReportLine>> {
+    let exact = |figure: f64| MedianRange { middle: figure, low: figure, high: figure };
+    let (notmuch, spent) = NotmuchIndex::index(folder, letters, PEERS)?;
     let theirs = spent.as_secs_f64() * 1e6 / PEERS as f64;
     let words: Vec<String> = (60..90).map(word).collect();
     let (took, found) = notmuch.search(&words)?;
     ensure!(found >= words.len() * 10, "notmuch found {found} messages only");
     let took = took.as_secs_f64() * 1e6;
-    let row = |what: &str, ours: f64, theirs: f64, least: f64| Row {
+    let row = |what: &str, ours: f64, theirs: f64, least: f64| ReportLine {
         what: what.into(),
         ours: format!("{} µs", figure(ours)),
         against: "notmuch".into(),
         floor: format!("{} µs", figure(theirs)),
         ratio: exact(theirs / ours),
-        target: Target::AtLeast(least),
+        target: RatioTarget::AtLeast(least),
     };
     Ok(vec![
         row("indexing one letter from MIME, times less", per_letter, theirs, 10.0),
@@ -132,8 +134,8 @@ fn peer(folder: &Path, letters: &Letters, per_letter: f64, common_p50: f64) -> a
     ])
 }
 
-/// Letters of a page, parsed as a worker parses them.
-fn page(letters: &Letters, from: u64) -> (Vec<Change>, u64) {
+/// The mails of a page, parsed as a worker parses them.
+fn page(letters: &LetterGenerator, from: u64) -> (Vec<ReplicaChange>, u64) {
     let mut bytes = 0;
     let changes = (from..(from + PAGE).min(LETTERS)).map(|n| {
         let letter = letters.get(n);
@@ -147,28 +149,29 @@ fn page(letters: &Letters, from: u64) -> (Vec<Change>, u64) {
             received: letter.received * 1000,
             raw,
             cut: false,
+            receiver: None,
             size,
         };
-        let opened = mime::open(&item);
+        let opened = mime::parse_item(&item);
         let mut mail = opened.mail;
         mail.text = opened.text.unwrap_or_default();
-        Change::Put(Box::new(mail))
+        ReplicaChange::Put(Box::new(mail))
     });
     (changes.collect(), bytes)
 }
 
-fn fill(folder: &Path, letters: &Letters) -> anyhow::Result<(Replica, u64, Duration)> {
-    let replica = Replica::open(folder, &Keeping::Clear(None)).map_err(|error| anyhow::anyhow!("{error}"))?;
+fn fill(folder: &Path, letters: &LetterGenerator) -> anyhow::Result<(Replica, u64, Duration)> {
+    let replica = Replica::open(folder, &ReplicaEncryption::Clear(None)).map_err(|error| anyhow::anyhow!("{error}"))?;
     let (mut raw_bytes, mut spent, mut made) = (0, Duration::ZERO, Duration::ZERO);
     for from in (0..LETTERS).step_by(PAGE as usize) {
         let at = processor();
         let (changes, bytes) = page(letters, from);
         let parsed = processor();
-        // The generator's own time is not the copy's.
+        // The generator's own time is not part of the sync.
         (from..(from + PAGE).min(LETTERS)).for_each(|n| drop(black_box(letters.get(n))));
         made += processor() - parsed;
         raw_bytes += bytes;
-        let batch = Batch { changes, cursor: from.to_string(), synced_at: None, progress: None };
+        let batch = ReplicaBatch { changes, cursor: from.to_string(), synced_at: None, progress: None };
         let applying = processor();
         replica.apply(&batch).map_err(|error| anyhow::anyhow!("{error}"))?;
         spent += (parsed - at) + (processor() - applying);
@@ -177,7 +180,7 @@ fn fill(folder: &Path, letters: &Letters) -> anyhow::Result<(Replica, u64, Durat
     Ok((replica, raw_bytes, spent.saturating_sub(made)))
 }
 
-/// The same copy, encrypted, and what turning it took.
+/// The same replica, encrypted, and the time that the conversion took.
 fn encrypted(ours: &Path, beside: &Path) -> anyhow::Result<(Replica, Duration)> {
     std::fs::create_dir(beside)?;
     for entry in std::fs::read_dir(ours)? {
@@ -187,13 +190,13 @@ fn encrypted(ours: &Path, beside: &Path) -> anyhow::Result<(Replica, Duration)> 
         }
     }
     let at = processor();
-    let sealed =
-        Replica::open(beside, &Keeping::Sealed(Key::new([7; 32]))).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let sealed = Replica::open(beside, &ReplicaEncryption::Sealed(SealKey::new([7; 32])))
+        .map_err(|error| anyhow::anyhow!("{error}"))?;
     Ok((sealed, processor() - at))
 }
 
-fn fill_bare(path: &Path, letters: &Letters) -> anyhow::Result<Bare> {
-    let mut bare = Bare::open(path)?;
+fn fill_bare(path: &Path, letters: &LetterGenerator) -> anyhow::Result<BareMailIndex> {
+    let mut bare = BareMailIndex::open(path)?;
     for from in (0..LETTERS).step_by(1000) {
         let some: Vec<_> = (from..(from + 1000).min(LETTERS)).map(|n| letters.get(n)).collect();
         bare.fill(&some)?;
@@ -202,13 +205,13 @@ fn fill_bare(path: &Path, letters: &Letters) -> anyhow::Result<Bare> {
     Ok(bare)
 }
 
-fn asked(text: &str, words: String) -> anyhow::Result<Asked> {
+fn asked(text: &str, words: String) -> anyhow::Result<BenchMailSearch> {
     let query = query::parse(text).map_err(|why| anyhow::anyhow!("{text}: {why}"))?;
-    Ok(Asked { query, words, low: 0, high: i64::MAX })
+    Ok(BenchMailSearch { query, words, low: 0, high: i64::MAX })
 }
 
-fn words_of(ranks: std::ops::Range<u64>, second: &str) -> anyhow::Result<Vec<Asked>> {
-    let mut dice = Dice::new(ranks.start);
+fn words_of(ranks: std::ops::Range<u64>, second: &str) -> anyhow::Result<Vec<BenchMailSearch>> {
+    let mut dice = LetterRandom::new(ranks.start);
     (0..SEARCHES)
         .map(|_| {
             let one = word(ranks.start + dice.below(ranks.end - ranks.start));
@@ -223,8 +226,8 @@ fn words_of(ranks: std::ops::Range<u64>, second: &str) -> anyhow::Result<Vec<Ask
         .collect()
 }
 
-fn kinds() -> anyhow::Result<Vec<(&'static str, Vec<Asked>)>> {
-    let mut dice = Dice::new(77);
+fn kinds() -> anyhow::Result<Vec<(&'static str, Vec<BenchMailSearch>)>> {
+    let mut dice = LetterRandom::new(77);
     let ranges = (0..SEARCHES).map(|_| {
         let (who, n) = (sender(dice.below(letters::SENDERS)), dice.below(LETTERS - 3_000));
         let day = |n: u64| -> anyhow::Result<(String, i64)> {
@@ -237,8 +240,8 @@ fn kinds() -> anyhow::Result<Vec<(&'static str, Vec<Asked>)>> {
         (one.low, one.high) = (low, high);
         Ok(one)
     });
-    let ranges: anyhow::Result<Vec<Asked>> = ranges.collect();
-    let newest: anyhow::Result<Vec<Asked>> = (0..SEARCHES).map(|_| asked("", String::new())).collect();
+    let ranges: anyhow::Result<Vec<BenchMailSearch>> = ranges.collect();
+    let newest: anyhow::Result<Vec<BenchMailSearch>> = (0..SEARCHES).map(|_| asked("", String::new())).collect();
     Ok(vec![
         ("rare word", words_of(20_000..100_000, "")?),
         ("common word", words_of(60..300, "")?),
@@ -248,32 +251,32 @@ fn kinds() -> anyhow::Result<Vec<(&'static str, Vec<Asked>)>> {
     ])
 }
 
-fn look(replica: &Replica, one: &Asked, order: Order) -> anyhow::Result<usize> {
-    let search = Search { query: &one.query, order, limit: 20, offset: 0, reader: Reader::Agent };
+fn look(replica: &Replica, one: &BenchMailSearch, order: ReplicaSearchOrder) -> anyhow::Result<usize> {
+    let search = ReplicaSearch { query: &one.query, order, limit: 20, offset: 0, reader: ReplicaReader::Agent };
     let found = replica.search(&search).map_err(|error| anyhow::anyhow!("{error}"))?;
     Ok(black_box(found).hits.len())
 }
 
-fn newest(replica: &Replica, one: &Asked) -> anyhow::Result<usize> {
-    look(replica, one, Order::Newest)
+fn newest(replica: &Replica, one: &BenchMailSearch) -> anyhow::Result<usize> {
+    look(replica, one, ReplicaSearchOrder::Newest)
 }
 
-fn best(replica: &Replica, one: &Asked) -> anyhow::Result<usize> {
-    look(replica, one, Order::Ranked)
+fn best(replica: &Replica, one: &BenchMailSearch) -> anyhow::Result<usize> {
+    look(replica, one, ReplicaSearchOrder::Ranked)
 }
 
-fn floor(bare: &Bare, one: &Asked) -> anyhow::Result<usize> {
+fn floor(bare: &BareMailIndex, one: &BenchMailSearch) -> anyhow::Result<usize> {
     let found = if one.words.is_empty() { bare.newest()? } else { bare.found(&one.words, one.low, one.high)? };
     Ok(black_box(found).len())
 }
 
 fn get(replica: &Replica, id: &str) -> anyhow::Result<usize> {
-    let mail = replica.get(id, Reader::Agent).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let mail = replica.get(id, ReplicaReader::Agent).map_err(|error| anyhow::anyhow!("{error}"))?;
     Ok(black_box(mail.context("a letter is not there")?).text.len())
 }
 
 /// Both sides, search by search.
-struct Measured {
+struct SearchComparison {
     p50: f64,
     ours_p99: Vec<f64>,
     floor_p99: Vec<f64>,
@@ -281,11 +284,11 @@ struct Measured {
     same: bool,
 }
 
-impl Measured {
-    fn row(&self, what: &str, against: &str, target: Target) -> Row {
+impl SearchComparison {
+    fn row(&self, what: &str, against: &str, target: RatioTarget) -> ReportLine {
         let shown =
             |p50: f64, p99: &[f64]| format!("{} / {} µs", figure(p50), figure(rounds::median(p99.to_vec()).middle));
-        Row {
+        ReportLine {
             what: format!("{what}, p50 / p99"),
             ours: shown(self.p50, &self.ours_p99),
             against: against.into(),
@@ -302,7 +305,7 @@ fn in_turns<Q>(
     asked: &[Q],
     ours: impl Fn(&Q) -> anyhow::Result<usize>,
     floor: impl Fn(&Q) -> anyhow::Result<usize>,
-) -> anyhow::Result<Measured> {
+) -> anyhow::Result<SearchComparison> {
     let (mut p50s, mut ours_p99, mut floor_p50s, mut floor_p99, mut same) = (vec![], vec![], vec![], vec![], true);
     for round in 0..=ROUNDS {
         let (one, other) = if round % 2 == 0 {
@@ -320,16 +323,16 @@ fn in_turns<Q>(
         }
     }
     let (p50, floor_p50) = (rounds::median(p50s).middle, rounds::median(floor_p50s).middle);
-    Ok(Measured { p50, ours_p99, floor_p99, floor_p50, same })
+    Ok(SearchComparison { p50, ours_p99, floor_p99, floor_p50, same })
 }
 
-struct Each {
+struct SearchTimes {
     p50: f64,
     p99: f64,
     found: Vec<usize>,
 }
 
-fn each<Q>(asked: &[Q], look: &impl Fn(&Q) -> anyhow::Result<usize>) -> anyhow::Result<Each> {
+fn each<Q>(asked: &[Q], look: &impl Fn(&Q) -> anyhow::Result<usize>) -> anyhow::Result<SearchTimes> {
     let (mut micros, mut found) = (Vec::with_capacity(asked.len()), Vec::with_capacity(asked.len()));
     for one in asked {
         let at = processor();
@@ -339,7 +342,7 @@ fn each<Q>(asked: &[Q], look: &impl Fn(&Q) -> anyhow::Result<usize>) -> anyhow::
     micros.sort_by(f64::total_cmp);
     let place =
         |part: f64| micros.get(((micros.len() as f64 * part) as usize).min(micros.len().saturating_sub(1))).copied();
-    Ok(Each { p50: place(0.5).unwrap_or(f64::NAN), p99: place(0.99).unwrap_or(f64::NAN), found })
+    Ok(SearchTimes { p50: place(0.5).unwrap_or(f64::NAN), p99: place(0.99).unwrap_or(f64::NAN), found })
 }
 
 fn processor() -> Duration {

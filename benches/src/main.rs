@@ -1,10 +1,9 @@
-//! Measurements: what we reach beside what the machine could reach at all, in the same run.
+//! Measurements: our performance compared with what the machine can reach at all, in the same run.
 //!
 //! Takes the name of a section (`store`, `audit`, `queue`, `policy`, `spawn`, `egress`, `leak`, `content`, `gateway`,
-//! `approvals`, `mcp`, `mail`, or `all`); prints its table, and with
-//! `--report FILE` puts it into that file in place of the older one. Promise: every claim is a ratio
-//! between two things measured in turns, round by round, and whatever a claim rests on was checked to
-//! have happened. Absolute figures are information about this machine at that moment.
+//! `approvals`, `mcp`, `mail`, `steady`, or `all`); prints its table, and with `--report FILE` replaces the older table in that
+//! file. Promise: every claim is a ratio between two things measured in turns, round by round, and each claim's basis
+//! was checked. Absolute figures are information about this machine at that moment.
 #![expect(clippy::disallowed_methods, reason = "a tool that measures: real time and environment")]
 
 mod approvals;
@@ -24,18 +23,19 @@ mod queue;
 mod report;
 mod rounds;
 mod spawn;
+mod steady;
 mod store;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use report::Section;
+use report::ReportSection;
 
-const USAGE: &str = "bench [store | audit | queue | policy | spawn | egress | leak | content | gateway | approvals | mcp | mail | all] [--report FILE]";
+const USAGE: &str = "bench [store | audit | queue | policy | spawn | egress | leak | content | gateway | approvals | mcp | mail | steady | all] [--report FILE]";
 
 fn main() -> ExitCode {
-    // A gateway that is measured may have workers, and where our own program is not built they are this one.
+    // A measured gateway may have workers, and where our own program is not built, this program is the worker.
     if std::env::args_os().nth(1).is_some_and(|role| role == "worker") {
         return sluice_worker::run();
     }
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<bool> {
-    // A server that is measured is this program too, in a process of its own.
+    // A measured server is this program too, in a process of its own.
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let [first, rest @ ..] = words.as_slice()
         && first == "role"
@@ -68,7 +68,7 @@ fn run() -> anyhow::Result<bool> {
         let section = measure(name).with_context(|| format!("section `{name}`"))?;
         println!("\n{section}");
         all_met &= section.is_met();
-        // Each section is kept as soon as it is there: a later one that fails takes nothing away.
+        // Each section is kept as soon as it is done: a later failure loses nothing.
         if let Some(path) = &report {
             report::keep(path, &machine, &section)?;
         }
@@ -76,8 +76,21 @@ fn run() -> anyhow::Result<bool> {
     Ok(all_met)
 }
 
-const SECTIONS: [&str; 12] =
-    ["store", "audit", "queue", "policy", "spawn", "egress", "leak", "content", "gateway", "approvals", "mcp", "mail"];
+const SECTIONS: [&str; 13] = [
+    "store",
+    "audit",
+    "queue",
+    "policy",
+    "spawn",
+    "egress",
+    "leak",
+    "content",
+    "gateway",
+    "approvals",
+    "mcp",
+    "mail",
+    "steady",
+];
 
 fn asked(words: impl Iterator<Item = String>) -> anyhow::Result<(Vec<&'static str>, Option<PathBuf>)> {
     let (mut names, mut report) = (Vec::new(), None);
@@ -98,7 +111,7 @@ fn asked(words: impl Iterator<Item = String>) -> anyhow::Result<(Vec<&'static st
     Ok((names, report))
 }
 
-fn measure(name: &str) -> anyhow::Result<Section> {
+fn measure(name: &str) -> anyhow::Result<ReportSection> {
     match name {
         "store" => store::measure(),
         "audit" => audit::measure(),
@@ -108,6 +121,7 @@ fn measure(name: &str) -> anyhow::Result<Section> {
         "leak" => content_leak::measure(),
         "content" => content::measure(),
         "mail" => mail::measure(),
+        "steady" => steady::measure(),
         "gateway" => gateway::measure(),
         "approvals" => approvals::measure(),
         "mcp" => mcp::measure(),

@@ -1,8 +1,9 @@
-//! Mounted servers: a tool behind the gate beside the same tool asked directly, with a byte-copying hop between as the
-//! least that anything in between can cost; a read of the gateway's own through `/mcp`; and a thousand idle clients.
+//! Mounted servers: a tool behind the gate compared with the same tool called directly, with a byte-copying hop in
+//! between as the least possible cost of any proxy; a read of the gateway itself through `/mcp`; and a thousand idle
+//! clients.
 //!
-//! The tool's server is a small one of ours that answers at once. Promise: the gate is the whole corridor with policy,
-//! record and content stages on; every answer is checked to hold what the tool said.
+//! The server of the tool is a small one of ours that answers at once. Promise: the gate is the whole corridor with
+//! policy, audit and content stages on; every answer is checked to contain what the tool said.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,31 +20,31 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-use crate::gateway::client::{self, Crowd, Run};
-use crate::gateway::folder::{Engine, Folder};
-use crate::gateway::server::{Child, say, until_closed};
+use crate::gateway::client::{self, ClientConnections, ClientRun};
+use crate::gateway::folder::{BenchEngine, GatewayFolder};
+use crate::gateway::server::{ServerProcess, say, until_closed};
 use crate::gateway::{at, bounded, load_average};
 use crate::load;
-use crate::report::{ORDER, Row, Section, Target, figure};
-use crate::rounds::{Median, median};
+use crate::report::{ORDER, RatioTarget, ReportLine, ReportSection, figure};
+use crate::rounds::{MedianRange, median};
 
 const ROUNDS: usize = 5;
 /// Calls of one client in a round, one after the other.
 const ALONE: usize = 150;
-/// Clients at once, and their calls in a round.
+/// Concurrent clients, and their calls in a round.
 const AT_ONCE: usize = 16;
 const TOGETHER: usize = 480;
-/// Calls of a round through a proxy that takes long for each.
+/// Calls of a round through a proxy that is slow for each call.
 const PROXIED: usize = 20;
 const IDLE: usize = 1_000;
 
 static MADE: AtomicU64 = AtomicU64::new(1);
 
 /// Measures the section.
-pub fn measure() -> anyhow::Result<Section> {
+pub fn measure() -> anyhow::Result<ReportSection> {
     let runtime = load::runtime()?;
-    let server = Child::start(&["stub"])?;
-    let hop = Child::start(&["hop", &server.address().to_string()])?;
+    let server = ServerProcess::start(&["stub"])?;
+    let hop = ServerProcess::start(&["hop", &server.address().to_string()])?;
     let mount = format!(
         "{{url: \"http://{}/mcp\", http: true, allow_addresses: [127.0.0.1/32], per_minute: 1000000, at_once: 64",
         server.address()
@@ -52,26 +53,26 @@ pub fn measure() -> anyhow::Result<Section> {
         "sandbox: degraded\nlimits: {{connections: 3000, streams: 2000, streams_per_key: 1000}}\nmounts:\n  stub: {mount}}}\n  \
          kept: {mount}, keep_reader: true}}\n"
     );
-    let folder = Folder::with(&runtime, &Engine::file()?, &more)?;
+    let folder = GatewayFolder::with(&runtime, &BenchEngine::file()?, &more)?;
     let rules = "rules:\n  - {capability: \"stub.*\", tier: autonomous}\n  - {capability: \"kept.*\", tier: autonomous}\n  - \
                  {capability: \"state.*\", tier: autonomous}\n";
     std::fs::write(folder.path().join("policies/agents/clerk.yaml"), rules)?;
-    let gate = Child::gateway_with(folder.path(), &workers()?)?;
+    let gate = ServerProcess::gateway_with(folder.path(), &workers()?)?;
     for mount in ["stub", "kept"] {
         until_open(&runtime, &folder, &gate, mount)?;
     }
-    let of = |tool: &'static str, has| Way { child: &gate, key: folder.agent_key(), tool, has };
-    let direct = Way { child: &server, key: "", tool: "echo", has: "echo number" };
+    let of = |tool: &'static str, has| ToolRoute { child: &gate, key: folder.agent_key(), tool, has };
+    let direct = ToolRoute { child: &server, key: "", tool: "echo", has: "echo number" };
     let ways = [
         direct,
-        Way { child: &hop, ..direct },
+        ToolRoute { child: &hop, ..direct },
         of("stub_echo", "echo number"),
         of("kept_echo", "echo number"),
         of("state_persistent_get", "structuredContent"),
     ];
     let proxy = proxy(&runtime, &server)?;
-    let peer = proxy.as_ref().map(|child| Way { child, ..direct });
-    let (mut found, mut proxied): ([Vec<Round>; 5], Vec<Round>) = Default::default();
+    let peer = proxy.as_ref().map(|child| ToolRoute { child, ..direct });
+    let (mut found, mut proxied): ([Vec<ToolRouteRound>; 5], Vec<ToolRouteRound>) = Default::default();
     for round in 0..=ROUNDS {
         for (way, all) in ways.iter().zip(&mut found) {
             let measured = way.round(&runtime)?;
@@ -80,25 +81,27 @@ pub fn measure() -> anyhow::Result<Section> {
             }
         }
         if let Some(peer) = &peer {
-            let measured = Round { p50: peer.alone(&runtime, PROXIED)?, micros: 0.0, per_second: 0.0 };
+            let measured = ToolRouteRound { p50: peer.alone(&runtime, PROXIED)?, micros: 0.0, per_second: 0.0 };
             if round > 0 {
                 proxied.push(measured);
             }
         }
     }
     let [direct, hopped, tool, kept, read] = &found;
-    let alone = |rounds: &[Round]| figure(median(rounds.iter().map(|round| round.p50).collect()).middle);
+    let alone = |rounds: &[ToolRouteRound]| figure(median(rounds.iter().map(|round| round.p50).collect()).middle);
     let mut rows = rows_of("a mounted tool", tool, (direct, hopped));
     rows.extend(rows_of("a mounted tool with `keep_reader`", kept, (direct, hopped)));
     rows.extend(rows_of("`state.persistent.get` through `/mcp`", read, (direct, hopped)));
     if peer.is_some() {
-        rows.extend([("a mounted tool", tool), ("a mounted tool with `keep_reader`", kept)].map(|(what, ours)| Row {
-            what: format!("{what}: p50 of one client, as a share of"),
-            ours: format!("{} ms", alone(ours)),
-            against: "the proxy of FastMCP 4.1.2".into(),
-            floor: format!("{} ms", alone(&proxied)),
-            ratio: median(ours.iter().zip(&proxied).map(|(ours, peer)| ours.p50 / peer.p50).collect()),
-            target: Target::AtMost(1.0),
+        rows.extend([("a mounted tool", tool), ("a mounted tool with `keep_reader`", kept)].map(|(what, ours)| {
+            ReportLine {
+                what: format!("{what}: p50 of one client, as a share of"),
+                ours: format!("{} ms", alone(ours)),
+                against: "the proxy of FastMCP 4.1.2".into(),
+                floor: format!("{} ms", alone(&proxied)),
+                ratio: median(ours.iter().zip(&proxied).map(|(ours, peer)| ours.p50 / peer.p50).collect()),
+                target: RatioTarget::AtMost(1.0),
+            }
         }));
     }
     let (before, after) = idle(&runtime, &folder, &gate)?;
@@ -130,11 +133,11 @@ pub fn measure() -> anyhow::Result<Section> {
          server through egress and takes the answer in through the six stages. Every answer is looked at. SQLite."
     );
     let [_, _, _, _, _, _, _, _, _, _, title, ..] = ORDER;
-    Ok(Section { name: "mcp", title, how, rows, notes })
+    Ok(ReportSection { name: "mcp", title, how, rows, notes })
 }
 
-/// The proxy of FastMCP before the server; nothing where it is not installed.
-fn proxy(runtime: &Runtime, server: &Child) -> anyhow::Result<Option<Child>> {
+/// The proxy of FastMCP before the server; `None` where it is not installed.
+fn proxy(runtime: &Runtime, server: &ServerProcess) -> anyhow::Result<Option<ServerProcess>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let python = root.join("target/counterparts/pypi/venv/bin/python");
     if !python.is_file() {
@@ -142,13 +145,13 @@ fn proxy(runtime: &Runtime, server: &Child) -> anyhow::Result<Option<Child>> {
     }
     let mut command = std::process::Command::new(python);
     command.arg(root.join("xtask/counterparts/fastmcp_proxy.py")).arg(format!("http://{}/mcp", server.address()));
-    let child = Child::of(command)?;
-    until_answered(runtime, &Way { child: &child, key: "", tool: "echo", has: "echo number" })?;
+    let child = ServerProcess::of(command)?;
+    until_answered(runtime, &ToolRoute { child: &child, key: "", tool: "echo", has: "echo number" })?;
     Ok(Some(child))
 }
 
-/// It says where it will listen before it does.
-fn until_answered(runtime: &Runtime, way: &Way<'_>) -> anyhow::Result<()> {
+/// It prints its listen address before it listens.
+fn until_answered(runtime: &Runtime, way: &ToolRoute<'_>) -> anyhow::Result<()> {
     let began = Instant::now();
     while let Err(error) = way.alone(runtime, 1) {
         anyhow::ensure!(began.elapsed() < Duration::from_secs(60), "the proxy does not answer: {error:#}");
@@ -159,25 +162,25 @@ fn until_answered(runtime: &Runtime, way: &Way<'_>) -> anyhow::Result<()> {
 
 /// One way to a tool.
 #[derive(Clone, Copy)]
-struct Way<'a> {
-    child: &'a Child,
+struct ToolRoute<'a> {
+    child: &'a ServerProcess,
     key: &'a str,
     tool: &'a str,
-    /// What every answer has to hold.
+    /// The text that every answer must contain.
     has: &'static str,
 }
 
-/// What one round of one way gave.
+/// The result of one round of one way.
 #[derive(Debug, Clone, Copy)]
-struct Round {
-    /// Of one client, in milliseconds.
+struct ToolRouteRound {
+    /// The median of one client, in milliseconds.
     p50: f64,
-    /// Processor time of whatever is in between, for each call, in microseconds.
+    /// Processor time of everything in between, for each call, in microseconds.
     micros: f64,
     per_second: f64,
 }
 
-impl Way<'_> {
+impl ToolRoute<'_> {
     fn request(&self) -> Vec<u8> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let arguments = match self.tool {
@@ -188,62 +191,69 @@ impl Way<'_> {
         post_mcp(self.key, &json!({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}))
     }
 
-    /// Calls of one client, one after the other: the middle one, in milliseconds.
+    /// Calls of one client, one after the other: the median, in milliseconds.
     fn alone(&self, runtime: &Runtime, calls: usize) -> anyhow::Result<f64> {
-        let mut one = Crowd::connect(runtime, self.child.address(), 1)?.expecting(self.has);
-        let Run { millis, .. } = one.run(runtime, (0..calls).map(|_| self.request()).collect(), 200)?;
+        let mut one = ClientConnections::connect(runtime, self.child.address(), 1)?.expecting(self.has);
+        let ClientRun { millis, .. } = one.run(runtime, (0..calls).map(|_| self.request()).collect(), 200)?;
         Ok(at(&millis, 0.5))
     }
 
-    fn round(&self, runtime: &Runtime) -> anyhow::Result<Round> {
+    fn round(&self, runtime: &Runtime) -> anyhow::Result<ToolRouteRound> {
         let p50 = self.alone(runtime, ALONE)?;
-        let mut many = Crowd::connect(runtime, self.child.address(), AT_ONCE)?.expecting(self.has);
+        let mut many = ClientConnections::connect(runtime, self.child.address(), AT_ONCE)?.expecting(self.has);
         let before = self.child.processor_of_all()?;
-        let Run { wall, .. } = many.run(runtime, (0..TOGETHER).map(|_| self.request()).collect(), 200)?;
-        // What is buried a moment later counts, too.
+        let ClientRun { wall, .. } = many.run(runtime, (0..TOGETHER).map(|_| self.request()).collect(), 200)?;
+        // A process that is reaped a moment later counts, too.
         std::thread::sleep(Duration::from_millis(50));
         let spent = self.child.processor_of_all()?.saturating_sub(before);
         let micros = spent.as_secs_f64() * 1e6 / TOGETHER as f64;
-        Ok(Round { p50, micros, per_second: TOGETHER as f64 / wall.as_secs_f64() })
+        Ok(ToolRouteRound { p50, micros, per_second: TOGETHER as f64 / wall.as_secs_f64() })
     }
 }
 
-fn rows_of(what: &str, ours: &[Round], (direct, hop): (&[Round], &[Round])) -> Vec<Row> {
-    let both = |one: &[Round], other: &[Round], of: fn(&Round, &Round) -> f64| -> Median {
-        median(one.iter().zip(other).map(|(one, other)| of(one, other)).collect())
+fn rows_of(
+    what: &str,
+    ours: &[ToolRouteRound],
+    (direct, hop): (&[ToolRouteRound], &[ToolRouteRound]),
+) -> Vec<ReportLine> {
+    let both = |one: &[ToolRouteRound],
+                other: &[ToolRouteRound],
+                of: fn(&ToolRouteRound, &ToolRouteRound) -> f64|
+     -> MedianRange { median(one.iter().zip(other).map(|(one, other)| of(one, other)).collect()) };
+    let middle = |rounds: &[ToolRouteRound], of: fn(&ToolRouteRound) -> f64| {
+        figure(median(rounds.iter().map(of).collect()).middle)
     };
-    let middle = |rounds: &[Round], of: fn(&Round) -> f64| figure(median(rounds.iter().map(of).collect()).middle);
     let added = both(ours, direct, |ours, direct| ours.p50 - direct.p50);
     let part = |number: f64| number / 0.3;
     vec![
-        Row {
+        ReportLine {
             what: format!("{what}: added to p50 of one client"),
             ours: format!("{} ms", figure(added.middle)),
             against: "the bound".into(),
             floor: "0.3 ms".into(),
-            ratio: Median { middle: part(added.middle), low: part(added.low), high: part(added.high) },
-            target: Target::AtMost(1.0),
+            ratio: MedianRange { middle: part(added.middle), low: part(added.low), high: part(added.high) },
+            target: RatioTarget::AtMost(1.0),
         },
-        Row {
+        ReportLine {
             what: format!("{what}: processor time in between for each call, {AT_ONCE} clients"),
             ours: format!("{} µs", middle(ours, |round| round.micros)),
             against: "a byte-copying hop".into(),
             floor: format!("{} µs", middle(hop, |round| round.micros)),
             ratio: both(ours, hop, |ours, hop| ours.micros / hop.micros.max(0.1)),
-            target: Target::AtMost(12.0),
+            target: RatioTarget::AtMost(12.0),
         },
-        Row {
+        ReportLine {
             what: format!("{what}: calls, {AT_ONCE} clients"),
             ours: format!("{} /s", middle(ours, |round| round.per_second)),
             against: "the tool asked directly".into(),
             floor: format!("{} /s", middle(direct, |round| round.per_second)),
             ratio: both(ours, direct, |ours, direct| ours.per_second / direct.per_second),
-            target: Target::AtLeast(1.0 / 3.0),
+            target: RatioTarget::AtLeast(1.0 / 3.0),
         },
     ]
 }
 
-/// The program whose role workers have: ours as it is built for people, or this one, which has the role as well.
+/// The program that runs the workers: our release build, or this one, which has the role as well.
 fn workers() -> anyhow::Result<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/sluice");
     if built.is_file() { Ok(built) } else { Ok(std::env::current_exe()?) }
@@ -260,7 +270,7 @@ fn post_mcp(key: &str, message: &Value) -> Vec<u8> {
 }
 
 /// Waits until the mount's tools can be called.
-fn until_open(runtime: &Runtime, folder: &Folder, gate: &Child, mount: &str) -> anyhow::Result<()> {
+fn until_open(runtime: &Runtime, folder: &GatewayFolder, gate: &ServerProcess, mount: &str) -> anyhow::Result<()> {
     let began = Instant::now();
     runtime.block_on(async {
         let mut stream = TcpStream::connect(gate.address()).await?;
@@ -270,7 +280,7 @@ fn until_open(runtime: &Runtime, folder: &Folder, gate: &Child, mount: &str) -> 
             client::exchange(&mut stream, &request, &mut buffer).await?;
             let text = String::from_utf8_lossy(&buffer);
             if text.contains("\"state\":\"open\"") {
-                // Its tool only reads, which a person has to say: until then it would be measured as a write.
+                // Its tool only reads, which a person must accept: until then it would be measured as a write.
                 let digest = text.split("\"accepted_digest\":\"").nth(1).and_then(|rest| rest.split('"').next());
                 let digest = digest.ok_or_else(|| anyhow::anyhow!("the mount has no tool: {text}"))?;
                 let body = json!({"tools": [{"tool": "echo", "digest": digest}], "read_only": true}).to_string();
@@ -285,8 +295,8 @@ fn until_open(runtime: &Runtime, folder: &Folder, gate: &Child, mount: &str) -> 
     })
 }
 
-/// A thousand clients that have said hello and listen. Gives the gateway's memory before and after, in MB.
-fn idle(runtime: &Runtime, folder: &Folder, gate: &Child) -> anyhow::Result<(f64, f64)> {
+/// A thousand clients that have initialized a session and listen. Gives the gateway's memory before and after, in MB.
+fn idle(runtime: &Runtime, folder: &GatewayFolder, gate: &ServerProcess) -> anyhow::Result<(f64, f64)> {
     let before = gate.memory("VmRSS")?;
     let streams = runtime.block_on(async {
         let mut streams = Vec::with_capacity(IDLE);
@@ -357,7 +367,7 @@ async fn answer(body: Bytes) -> (StatusCode, [(&'static str, &'static str); 1], 
     (StatusCode::OK, JSON, json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
 }
 
-/// The role of the hop: bytes from one side to the other, and nothing else.
+/// The role of the hop: copies bytes from one side to the other, and nothing else.
 pub fn hop(to: SocketAddr) -> anyhow::Result<()> {
     load::runtime()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;

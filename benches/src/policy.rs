@@ -1,4 +1,4 @@
-//! Policy decisions: ours at 10 to 10,000 rules, beside one look into a hash table, and beside Cedar.
+//! Policy decisions: ours at 10 to 10,000 rules, compared with one lookup in a hash table, and with Cedar.
 
 mod cedar;
 mod rules;
@@ -7,25 +7,25 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use rules::{Asked, Mode, Rules};
+use rules::{BenchRules, PolicyQuestion, RuleDistribution};
 use sluice_core::Tier;
-use sluice_core::policy::{Policy, Question};
+use sluice_core::policy::{Policy, PolicyInput};
 
-use crate::report::{ORDER, Row, Section, Target, figure};
-use crate::rounds::{self, Median, Took, median, timed_here};
+use crate::report::{ORDER, RatioTarget, ReportLine, ReportSection, figure};
+use crate::rounds::{self, MedianRange, RunTimes, median, timed_here};
 
 const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
 const ROUNDS: usize = 7;
-/// How often all questions are put in one round.
+/// How often all queries are made in one round.
 const PASSES: u64 = 8;
-/// Questions Cedar gets in one round: a decision takes it a millisecond.
+/// Queries for Cedar in one round: a decision takes it a millisecond.
 const FOR_CEDAR: usize = 48;
 
 /// Measures the section.
-pub fn measure() -> anyhow::Result<Section> {
+pub fn measure() -> anyhow::Result<ReportSection> {
     let questions = rules::questions()?;
     let mut rows = Vec::new();
-    for mode in [Mode::Spread, Mode::Concentrated] {
+    for mode in [RuleDistribution::Spread, RuleDistribution::Concentrated] {
         rows.extend(of_mode(mode, &questions)?);
     }
     let how = format!(
@@ -44,38 +44,42 @@ pub fn measure() -> anyhow::Result<Section> {
             .to_owned(),
     ];
     let [_, _, _, title, ..] = ORDER;
-    Ok(Section { name: "policy", title, how, rows, notes })
+    Ok(ReportSection { name: "policy", title, how, rows, notes })
 }
 
-/// One thing that is measured in each round, and the floor beside it.
-struct Runner<'a> {
-    decide: Box<dyn Fn() -> anyhow::Result<Took> + 'a>,
-    took: Vec<Took>,
-    floor: Vec<Took>,
+/// One case that is measured in each round, with its floor.
+struct PolicyRunner<'a> {
+    decide: Box<dyn Fn() -> anyhow::Result<RunTimes> + 'a>,
+    took: Vec<RunTimes>,
+    floor: Vec<RunTimes>,
 }
 
-fn of_mode(mode: Mode, questions: &[Asked]) -> anyhow::Result<Vec<Row>> {
-    let sets: Vec<Rules> = SIZES.iter().map(|size| Rules::new(mode, *size)).collect::<anyhow::Result<_>>()?;
-    let policies: Vec<Arc<Policy>> = sets.iter().map(Rules::policy).collect::<anyhow::Result<_>>()?;
+fn of_mode(mode: RuleDistribution, questions: &[PolicyQuestion]) -> anyhow::Result<Vec<ReportLine>> {
+    let sets: Vec<BenchRules> = SIZES.iter().map(|size| BenchRules::new(mode, *size)).collect::<anyhow::Result<_>>()?;
+    let policies: Vec<Arc<Policy>> = sets.iter().map(BenchRules::policy).collect::<anyhow::Result<_>>()?;
     for (set, policy) in sets.iter().zip(&policies) {
         same_answers(set, policy, questions)?;
     }
-    let peer = sets.iter().find(|set| set.len() == 1_000).map(cedar::Cedar::new).transpose()?;
+    let peer = sets.iter().find(|set| set.len() == 1_000).map(cedar::CedarPolicy::new).transpose()?;
     let table = table(questions);
-    let mut runners: Vec<Runner<'_>> = policies
+    let mut runners: Vec<PolicyRunner<'_>> = policies
         .iter()
-        .map(|policy| Runner { decide: Box::new(|| ours(policy, questions)), took: Vec::new(), floor: Vec::new() })
+        .map(|policy| PolicyRunner {
+            decide: Box::new(|| ours(policy, questions)),
+            took: Vec::new(),
+            floor: Vec::new(),
+        })
         .collect();
     if let (Some(peer), Some(set)) = (&peer, sets.iter().find(|set| set.len() == 1_000)) {
         let sample = peer.requests(questions.get(..FOR_CEDAR).unwrap_or(questions))?;
         peer.must_agree(set, questions)?;
         let decide = Box::new(move || peer.decide(&sample));
-        runners.push(Runner { decide, took: Vec::new(), floor: Vec::new() });
+        runners.push(PolicyRunner { decide, took: Vec::new(), floor: Vec::new() });
     }
     for round in 0..=ROUNDS {
         for runner in &mut runners {
-            // Each size has the floor right beside it, before and after in turns: whoever comes after Cedar or after
-            // another size finds caches full of something else, and neither side may have that advantage.
+            // Each size has its own floor measurement directly before or after it, in turns: a run after Cedar or after
+            // another size finds caches full of other data, and neither side may have that advantage.
             let (floor, took) = if round % 2 == 0 {
                 let floor = self::floor(&table, questions)?;
                 (floor, (runner.decide)()?)
@@ -93,45 +97,45 @@ fn of_mode(mode: Mode, questions: &[Asked]) -> anyhow::Result<Vec<Row>> {
     Ok(table_rows(mode, sizes, cedar))
 }
 
-fn table_rows(mode: Mode, sizes: &[Runner<'_>], cedar: &Runner<'_>) -> Vec<Row> {
-    let nanos = |took: &[Took]| format!("{} ns", figure(rounds::of(took, Took::cpu_nanos)));
-    let over = |one: &[Took], other: &[Took]| -> Median {
+fn table_rows(mode: RuleDistribution, sizes: &[PolicyRunner<'_>], cedar: &PolicyRunner<'_>) -> Vec<ReportLine> {
+    let nanos = |took: &[RunTimes]| format!("{} ns", figure(rounds::of(took, RunTimes::cpu_nanos)));
+    let over = |one: &[RunTimes], other: &[RunTimes]| -> MedianRange {
         median(one.iter().zip(other).map(|(one, other)| one.cpu_nanos() / other.cpu_nanos()).collect())
     };
-    let mut rows: Vec<Row> = SIZES
+    let mut rows: Vec<ReportLine> = SIZES
         .iter()
         .zip(sizes)
-        .map(|(size, ours)| Row {
+        .map(|(size, ours)| ReportLine {
             what: format!("decision at {} rules, {mode}", figure(*size as f64)),
             ours: nanos(&ours.took),
             against: "one look into a hash table".into(),
             floor: nanos(&ours.floor),
             ratio: over(&ours.took, &ours.floor),
-            target: Target::AtMost(2.0),
+            target: RatioTarget::AtMost(2.0),
         })
         .collect();
     if let [smallest, _, thousand, largest] = sizes {
-        rows.push(Row {
+        rows.push(ReportLine {
             what: format!("decision at 10,000 rules, {mode}"),
             ours: nanos(&largest.took),
             against: "the same at 10 rules".into(),
             floor: nanos(&smallest.took),
             ratio: over(&largest.took, &smallest.took),
-            target: Target::AtMost(1.25),
+            target: RatioTarget::AtMost(1.25),
         });
-        rows.push(Row {
+        rows.push(ReportLine {
             what: format!("decision at 1,000 rules, {mode}: how much faster"),
             ours: nanos(&thousand.took),
             against: "cedar-policy 4.14.1".into(),
             floor: nanos(&cedar.took),
             ratio: over(&cedar.took, &thousand.took),
-            target: Target::AtLeast(5_000.0),
+            target: RatioTarget::AtLeast(5_000.0),
         });
     }
     rows
 }
 
-fn ours(policy: &Policy, questions: &[Asked]) -> anyhow::Result<Took> {
+fn ours(policy: &Policy, questions: &[PolicyQuestion]) -> anyhow::Result<RunTimes> {
     let work = || {
         for _ in 0..PASSES {
             for asked in questions {
@@ -143,13 +147,14 @@ fn ours(policy: &Policy, questions: &[Asked]) -> anyhow::Result<Took> {
     Ok(timed_here(PASSES * questions.len() as u64, work)?.0)
 }
 
-fn question(asked: &Asked) -> Question<'_> {
-    Question::new(&asked.agent, &asked.capability, &asked.arguments, sluice_core::Timestamp::from_millis(0))
+fn question(asked: &PolicyQuestion) -> PolicyInput<'_> {
+    PolicyInput::new(&asked.agent, &asked.capability, &asked.arguments, sluice_core::UtcMillis::from_millis(0))
 }
 
-/// Our engine says what a plain scan of the rules says, to every question; and it does not say the same to all.
-fn same_answers(rules: &Rules, policy: &Policy, questions: &[Asked]) -> anyhow::Result<()> {
-    anyhow::ensure!(policy.rules() == rules.len(), "{} of {} rules were loaded", policy.rules(), rules.len());
+/// Checks that our engine and a plain scan of the rules agree on every query, and that the answers are not all the
+/// same.
+fn same_answers(rules: &BenchRules, policy: &Policy, questions: &[PolicyQuestion]) -> anyhow::Result<()> {
+    anyhow::ensure!(policy.rule_count() == rules.len(), "{} of {} rules were loaded", policy.rule_count(), rules.len());
     let mut by_rule = 0;
     for asked in questions {
         let (verdict, expected) = (policy.judge(&question(asked)), rules.scan(asked));
@@ -161,13 +166,13 @@ fn same_answers(rules: &Rules, policy: &Policy, questions: &[Asked]) -> anyhow::
     Ok(())
 }
 
-/// What the floor knows: one answer for each agent and capability that is asked about.
-fn table(questions: &[Asked]) -> HashMap<String, (String, Tier)> {
-    let entry = |asked: &Asked| (key(asked, String::new()), (asked.folder.clone(), Tier::Notify));
+/// The data of the floor: one answer for each agent and capability that is queried.
+fn table(questions: &[PolicyQuestion]) -> HashMap<String, (String, Tier)> {
+    let entry = |asked: &PolicyQuestion| (key(asked, String::new()), (asked.folder.clone(), Tier::Notify));
     questions.iter().map(entry).collect()
 }
 
-fn key(asked: &Asked, mut buffer: String) -> String {
+fn key(asked: &PolicyQuestion, mut buffer: String) -> String {
     buffer.clear();
     buffer.push_str(asked.agent.as_str());
     buffer.push('\0');
@@ -175,7 +180,7 @@ fn key(asked: &Asked, mut buffer: String) -> String {
     buffer
 }
 
-fn floor(table: &HashMap<String, (String, Tier)>, questions: &[Asked]) -> anyhow::Result<Took> {
+fn floor(table: &HashMap<String, (String, Tier)>, questions: &[PolicyQuestion]) -> anyhow::Result<RunTimes> {
     let mut buffer = String::with_capacity(256);
     let work = || {
         for _ in 0..PASSES {

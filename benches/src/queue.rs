@@ -1,19 +1,22 @@
-//! From due to done: admitted, claimed, armed, carried out and finished, beside a bare claim and complete.
+//! From due to done: admitted, claimed, armed, performed and finished, compared with a bare claim and complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::try_join_all;
 use sluice_core::ids::MessageId;
-use sluice_core::{ApprovalId, Clock as _, Ids, Span};
-use sluice_store::{Admission, Arming, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck, Store};
+use sluice_core::{ApprovalId, Clock as _, Ids, Millis};
+use sluice_store::{
+    Admission, ArmWrite, AttemptOutcome, ClaimDueWrites, ClaimItem, FinishAttempt, PolicyRecheck, Store,
+    WriteClaimOutcome,
+};
 use sluice_testkit::ids::SeededIds;
 use tokio::runtime::Runtime;
 
-use crate::floor::{Bare, Rows, postgres, sqlite};
-use crate::load::{self, Bench, Mails, WallClock};
-use crate::report::{ORDER, Row, Section, Target, figure};
-use crate::rounds::{self, Median, Pair, Took, in_turns, timed};
+use crate::floor::{FloorRow, FloorRows, postgres, sqlite};
+use crate::load::{self, BenchStore, MailAdmissions, WallClock};
+use crate::report::{ORDER, RatioTarget, ReportLine, ReportSection, figure};
+use crate::rounds::{self, MedianRange, PairedRounds, RunTimes, in_turns, timed};
 
 const PRODUCERS: usize = 32;
 const EACH: usize = 100;
@@ -23,7 +26,7 @@ const ROUNDS: usize = 5;
 const PEERS: f64 = 230.0;
 
 /// Measures the section.
-pub fn measure() -> anyhow::Result<Section> {
+pub fn measure() -> anyhow::Result<ReportSection> {
     let runtime = load::runtime()?;
     let mut notes = Vec::new();
     let mut rows = rows("SQLite", &on_sqlite(&runtime)?);
@@ -43,13 +46,13 @@ pub fn measure() -> anyhow::Result<Section> {
         PRODUCERS * EACH
     );
     let [_, _, title, ..] = ORDER;
-    Ok(Section { name: "queue", title, how, rows, notes })
+    Ok(ReportSection { name: "queue", title, how, rows, notes })
 }
 
-fn rows(engine: &str, pair: &Pair) -> Vec<Row> {
-    let per_second = |side| format!("{} /s", figure(rounds::of(side, Took::per_second)));
+fn rows(engine: &str, pair: &PairedRounds) -> Vec<ReportLine> {
+    let per_second = |side| format!("{} /s", figure(rounds::of(side, RunTimes::per_second)));
     let against_peers = rounds::median(pair.ours.iter().map(|took| took.per_second() / PEERS).collect());
-    let row = |against: &str, floor: String, ratio: Median, target| Row {
+    let row = |against: &str, floor: String, ratio: MedianRange, target| ReportLine {
         what: format!("jobs end to end, {engine}"),
         ours: per_second(&pair.ours),
         against: against.into(),
@@ -59,8 +62,8 @@ fn rows(engine: &str, pair: &Pair) -> Vec<Row> {
     };
     let bare = "bare claim and complete in groups of 100";
     vec![
-        row(bare, per_second(&pair.floor), pair.ratio(Took::per_second), Target::AtLeast(0.3)),
-        row("queues people use", format!("~{} /s", figure(PEERS)), against_peers, Target::AtLeast(10.0)),
+        row(bare, per_second(&pair.floor), pair.ratio(RunTimes::per_second), RatioTarget::AtLeast(0.3)),
+        row("queues people use", format!("~{} /s", figure(PEERS)), against_peers, RatioTarget::AtLeast(10.0)),
     ]
 }
 
@@ -68,15 +71,15 @@ const fn count() -> usize {
     PRODUCERS * EACH
 }
 
-fn on_sqlite(runtime: &Runtime) -> anyhow::Result<Pair> {
-    let bench = Bench::file()?;
+fn on_sqlite(runtime: &Runtime) -> anyhow::Result<PairedRounds> {
+    let bench = BenchStore::file()?;
     let beside = load::folder()?;
-    let floor = sqlite::Floor::queue(&beside.path().join("floor.db"))?;
+    let floor = sqlite::SqliteFloor::queue(&beside.path().join("floor.db"))?;
     let door = floor.door()?;
-    let mut rows = Rows::new(load::payload(&bench, runtime)?);
+    let mut rows = FloorRows::new(load::payload(&bench, runtime)?);
     let pair = in_turns(ROUNDS, ours(runtime, &bench), || {
         let piles = rows.dealt(PRODUCERS, EACH);
-        let insert = |row: Bare| {
+        let insert = |row: FloorRow| {
             let door = door.clone();
             async move { door.insert(row).await }
         };
@@ -85,7 +88,7 @@ fn on_sqlite(runtime: &Runtime) -> anyhow::Result<Pair> {
             while done < count() {
                 let jobs = door.claim(GROUP).await?;
                 done += jobs.len();
-                // Nothing there yet: the next claim waits for its commit, so this does not spin.
+                // Nothing is due yet: the next claim waits for its commit, so this does not spin.
                 if !jobs.is_empty() {
                     door.complete(jobs).await?;
                 }
@@ -99,18 +102,19 @@ fn on_sqlite(runtime: &Runtime) -> anyhow::Result<Pair> {
     Ok(pair)
 }
 
-fn on_postgres(runtime: &Runtime) -> anyhow::Result<Option<Pair>> {
-    let Some(bench) = Bench::server()? else { return Ok(None) };
-    let Some(floor) = runtime.block_on(postgres::Floor::queue(PRODUCERS))? else { return Ok(None) };
+fn on_postgres(runtime: &Runtime) -> anyhow::Result<Option<PairedRounds>> {
+    let Some(bench) = BenchStore::server()? else { return Ok(None) };
+    let Some(floor) = runtime.block_on(postgres::PostgresFloor::queue(PRODUCERS))? else { return Ok(None) };
     let (claim, complete) = runtime.block_on(floor.steps())?;
-    let mut rows = Rows::new(load::payload(&bench, runtime)?);
+    let mut rows = FloorRows::new(load::payload(&bench, runtime)?);
     let pair = in_turns(ROUNDS, ours(runtime, &bench), || {
         let piles = rows.dealt(PRODUCERS, EACH).into_iter().enumerate().map(|(caller, pile)| {
             let inserter = floor.inserter(caller)?;
             Ok(pile.into_iter().map(|row| (Arc::clone(&inserter), row)).collect())
         });
         let piles = piles.collect::<anyhow::Result<Vec<Vec<_>>>>()?;
-        let insert = |(inserter, row): (Arc<postgres::Inserter>, Bare)| async move { inserter.insert(row).await };
+        let insert =
+            |(inserter, row): (Arc<postgres::FloorInserter>, FloorRow)| async move { inserter.insert(row).await };
         let release = async {
             let mut done = 0;
             while done < count() {
@@ -128,8 +132,8 @@ fn on_postgres(runtime: &Runtime) -> anyhow::Result<Option<Pair>> {
 }
 
 /// One round of ours.
-fn ours(runtime: &Runtime, bench: &Bench) -> impl FnMut() -> anyhow::Result<Took> {
-    let mut mails = Mails::new(Span::ZERO);
+fn ours(runtime: &Runtime, bench: &BenchStore) -> impl FnMut() -> anyhow::Result<RunTimes> {
+    let mut mails = MailAdmissions::new(Millis::ZERO);
     let ids = SeededIds::new(23);
     move || {
         let piles = mails.dealt(PRODUCERS, EACH)?;
@@ -151,7 +155,7 @@ fn ours(runtime: &Runtime, bench: &Bench) -> impl FnMut() -> anyhow::Result<Took
 
 /// One turn of the release loop.
 async fn step(store: &Store, ids: &dyn Ids, done: &AtomicUsize) -> anyhow::Result<()> {
-    let due = store.due(WallClock.now(), GROUP).await?;
+    let due = store.due_holds(WallClock.now(), GROUP).await?;
     if due.is_empty() {
         // In the gateway a timer or a hint wakes the loop; here the producers get the processor.
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -160,19 +164,23 @@ async fn step(store: &Store, ids: &dyn Ids, done: &AtomicUsize) -> anyhow::Resul
     let item = |hold: &sluice_core::hold::Hold| ClaimItem {
         hold: hold.id,
         version: hold.version,
-        recheck: Recheck::Stands,
+        recheck: PolicyRecheck::Stands,
         approval: ApprovalId::mint(ids),
         message: MessageId::mint(ids),
     };
     let items = due.iter().map(item).collect();
-    let claimed = store.claim(Claims { items, lease: Span::from_secs(60), expiry: Span::from_hours(1) }).await?;
+    let claimed =
+        store.claim(ClaimDueWrites { items, lease: Millis::from_secs(60), expiry: Millis::from_hours(1) }).await?;
     let carried_out = claimed.into_iter().map(|claimed| async move {
-        let Claimed::Ours(hold) = claimed else { anyhow::bail!("not claimed but {claimed:?}") };
+        let WriteClaimOutcome::Ours(hold) = claimed else { anyhow::bail!("not claimed but {claimed:?}") };
         let (wire, epoch) = (hold.action.digest(), hold.epoch);
-        let arming = Arming { hold: hold.id, epoch, wire, handle: None, before: None };
+        let arming = ArmWrite { hold: hold.id, epoch, wire, handle: None, before: None };
         let _permit = store.arm(arming).await?;
-        let outcome = Outcome::Done { receipt: "receipt".into(), after: None, service_until: None, result: None };
-        let finished = store.finish(Finish { hold: hold.id, epoch, outcome, message: MessageId::mint(ids) }).await?;
+        let outcome =
+            AttemptOutcome::Done { receipt: "receipt".into(), after: None, service_until: None, result: None };
+        let finished = store
+            .finish(FinishAttempt { hold: hold.id, epoch, outcome, service_words: None, message: MessageId::mint(ids) })
+            .await?;
         anyhow::ensure!(finished.state.word() == "done", "ended as {}", finished.state.word());
         done.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -181,7 +189,7 @@ async fn step(store: &Store, ids: &dyn Ids, done: &AtomicUsize) -> anyhow::Resul
     Ok(())
 }
 
-/// Producers and the release loop side by side, until both are through.
+/// Producers and the release loop in parallel, until both are finished.
 fn both<T, F>(
     runtime: &Runtime,
     piles: Vec<Vec<T>>,

@@ -1,29 +1,29 @@
-//! The report: tables for people, one section for each thing that was measured.
+//! The report: tables for people, one section for each measurement.
 //!
-//! Takes rows; gives Markdown, and keeps it in a file in which each section is replaced by its newer self.
-//! Promise: each row says what it was held against, what was wanted, and whether that was reached.
+//! Takes rows; gives Markdown, and stores it in a file in which each section replaces its older version. Promise: each
+//! row says what it was compared with, its target, and whether the target was reached.
 
 use std::fmt;
 use std::path::Path;
 
 use anyhow::Context as _;
 
-use crate::rounds::Median;
+use crate::rounds::MedianRange;
 
-/// What a row wants of its ratio.
+/// The target of a row's ratio.
 #[derive(Debug, Clone, Copy)]
-pub enum Target {
+pub enum RatioTarget {
     /// At least this much.
     AtLeast(f64),
     /// At most this much.
     AtMost(f64),
-    /// Nothing: it is information.
+    /// No target: it is information.
     None,
 }
 
 /// One line of a table.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub struct ReportLine {
     /// What was measured.
     pub what: String,
     /// Our figure, for information.
@@ -33,54 +33,54 @@ pub struct Row {
     /// Its figure, for information.
     pub floor: String,
     /// The claim, over all rounds.
-    pub ratio: Median,
-    /// What was wanted.
-    pub target: Target,
+    pub ratio: MedianRange,
+    /// The target of the ratio.
+    pub target: RatioTarget,
 }
 
-/// One table and what has to be known to read it.
+/// One table, with the notes needed to read it.
 #[derive(Debug, Clone)]
-pub struct Section {
-    /// The word that runs it.
+pub struct ReportSection {
+    /// The word that selects it.
     pub name: &'static str,
     /// Its heading.
     pub title: &'static str,
     /// How it was measured.
     pub how: String,
     /// Its lines.
-    pub rows: Vec<Row>,
-    /// What was left out and why, and what else is worth knowing.
+    pub rows: Vec<ReportLine>,
+    /// What was left out and why, and other notes.
     pub notes: Vec<String>,
 }
 
-impl Row {
-    /// Whether the target was reached. Information has none to miss.
+impl ReportLine {
+    /// Whether the target was reached. A row without a target always counts as reached.
     pub fn is_met(&self) -> bool {
         match self.target {
-            Target::AtLeast(least) => self.ratio.middle >= least,
-            Target::AtMost(most) => self.ratio.middle <= most,
-            Target::None => true,
+            RatioTarget::AtLeast(least) => self.ratio.middle >= least,
+            RatioTarget::AtMost(most) => self.ratio.middle <= most,
+            RatioTarget::None => true,
         }
     }
 }
 
-impl Section {
+impl ReportSection {
     /// Whether every row reached its target.
     pub fn is_met(&self) -> bool {
-        self.rows.iter().all(Row::is_met)
+        self.rows.iter().all(ReportLine::is_met)
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for ReportLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, ours, against, floor, ratio, target } = self;
         let wanted = match target {
-            Target::AtLeast(least) => format!("≥ {}", figure(*least)),
-            Target::AtMost(most) => format!("≤ {}", figure(*most)),
-            Target::None => "–".into(),
+            RatioTarget::AtLeast(least) => format!("≥ {}", figure(*least)),
+            RatioTarget::AtMost(most) => format!("≤ {}", figure(*most)),
+            RatioTarget::None => "–".into(),
         };
         let word = match target {
-            Target::None => "",
+            RatioTarget::None => "",
             _ if self.is_met() => "ok",
             _ => "**below**",
         };
@@ -93,7 +93,7 @@ impl fmt::Display for Row {
     }
 }
 
-impl fmt::Display for Section {
+impl fmt::Display for ReportSection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "## {}\n\n{}\n", self.title, self.how)?;
         writeln!(f, "| what | ours | against | its figure | ratio (range of rounds) | target | |")?;
@@ -107,7 +107,7 @@ impl fmt::Display for Section {
     }
 }
 
-/// A number as people read it: three digits that mean something, thousands apart.
+/// A number for people: three significant digits, with thousands separated.
 pub fn figure(number: f64) -> String {
     let size = number.abs();
     if !number.is_finite() {
@@ -128,8 +128,8 @@ pub fn figure(number: f64) -> String {
     }
 }
 
-/// Puts a section into the file, in place of its older self, with the others as they were.
-pub fn keep(path: &Path, machine: &str, section: &Section) -> anyhow::Result<()> {
+/// Puts a section into the file in place of its older version, and leaves the others unchanged.
+pub fn keep(path: &Path, machine: &str, section: &ReportSection) -> anyhow::Result<()> {
     let old = match std::fs::read_to_string(path) {
         Ok(old) => old,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -138,7 +138,7 @@ pub fn keep(path: &Path, machine: &str, section: &Section) -> anyhow::Result<()>
     std::fs::write(path, merged(&old, machine, section)).with_context(|| format!("writing {}", path.display()))
 }
 
-fn merged(old: &str, machine: &str, section: &Section) -> String {
+fn merged(old: &str, machine: &str, section: &ReportSection) -> String {
     let heading = |text: &str| text.lines().next().unwrap_or_default().to_owned();
     let mut kept: Vec<String> = old.split("\n## ").skip(1).map(|part| part.trim_end().to_owned()).collect();
     let fresh = section.to_string();
@@ -153,7 +153,7 @@ fn merged(old: &str, machine: &str, section: &Section) -> String {
 }
 
 /// The sections of the report, in reading order.
-pub const ORDER: [&str; 12] = [
+pub const ORDER: [&str; 13] = [
     "Admitting writes",
     "The audit log",
     "From due to done",
@@ -166,6 +166,7 @@ pub const ORDER: [&str; 12] = [
     "The approval gate",
     "Mounted servers",
     "The copy of a mailbox",
+    "One agent beside a flood",
 ];
 
 const HEAD: &str = "
@@ -183,17 +184,17 @@ wall clock. A *floor* is the least anything could cost that keeps the same promi
 mod tests {
     use super::*;
 
-    fn section(title: &'static str, ours: &str) -> Section {
-        let ratio = Median { middle: 0.61, low: 0.5, high: 0.7 };
-        let row = Row {
+    fn section(title: &'static str, ours: &str) -> ReportSection {
+        let ratio = MedianRange { middle: 0.61, low: 0.5, high: 0.7 };
+        let row = ReportLine {
             what: "w".into(),
             ours: ours.into(),
             against: "floor".into(),
             floor: "2".into(),
             ratio,
-            target: Target::AtLeast(0.5),
+            target: RatioTarget::AtLeast(0.5),
         };
-        Section { name: "store", title, how: "h".into(), rows: vec![row], notes: vec!["n".into()] }
+        ReportSection { name: "store", title, how: "h".into(), rows: vec![row], notes: vec!["n".into()] }
     }
 
     #[test]
@@ -211,7 +212,7 @@ mod tests {
     fn a_row_says_whether_it_reached_its_target() {
         let mut section = section("Admitting writes", "1");
         assert!(section.is_met() && section.to_string().contains("| ok |"));
-        section.rows[0].target = Target::AtMost(0.5);
+        section.rows[0].target = RatioTarget::AtMost(0.5);
         assert!(!section.is_met() && section.to_string().contains("**below**"));
     }
 

@@ -1,4 +1,4 @@
-//! Workers: from spawn to burial, beside the plainest process there is, and beside bubblewrap.
+//! Workers: from spawn to reap, compared with the smallest possible process, and with bubblewrap.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,30 +7,34 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use serde_json::json;
-use sluice_core::{Clock, Span, Timestamp};
-use sluice_sandbox::parent::{Alone, Cancel, End, Limits, Namespaces, Program, Spawner, Task};
-use sluice_sandbox::protocol::{Job, Outcome};
-use sluice_sandbox::{LayerName, Mode};
+use sluice_core::{Clock, Millis, UtcMillis};
+use sluice_sandbox::parent::{
+    NamespacesMode, RefusingWorkerHost, Spawner, WorkerCancel, WorkerEnd, WorkerLimits, WorkerProgram, WorkerTask,
+};
+use sluice_sandbox::protocol::{WorkerJob, WorkerJobOutcome};
+use sluice_sandbox::{JailLayerName, JailMode};
 
-use crate::report::{ORDER, Row, Section, Target, figure};
-use crate::rounds::{Median, median};
+use crate::report::{ORDER, RatioTarget, ReportLine, ReportSection, figure};
+use crate::rounds::{MedianRange, median};
 
 const ROUNDS: usize = 7;
 /// Processes of each sort in one round, taken in turns.
 const EACH: usize = 60;
-/// Lives in a row whose remains are counted.
+/// The number of worker lifetimes in a row after which leftovers are counted.
 const LIVES: usize = 500;
 
 const SMALL: &str = "`posix_spawn` of a small static program";
 const BOXED: &str = "`bwrap --unshare-all` of that program";
 
 /// Measures the section.
-pub fn measure() -> anyhow::Result<Section> {
+pub fn measure() -> anyhow::Result<ReportSection> {
     let folder = tempfile::tempdir()?;
     let small = smallest(folder.path())?;
     let program = worker()?;
-    let spawner = |namespaces| anyhow::Ok(Spawner::new(Program::at(&program)?, Arc::new(Now))?.namespaces(namespaces));
-    let (plain, full) = (spawner(Namespaces::Off)?, spawner(Namespaces::WhereAllowed)?);
+    let spawner = |namespaces| {
+        anyhow::Ok(Spawner::new(WorkerProgram::at(&program)?, Arc::new(SpawnClock))?.namespaces(namespaces))
+    };
+    let (plain, full) = (spawner(NamespacesMode::Off)?, spawner(NamespacesMode::WhereAllowed)?);
     ensure!(has_namespaces(&full)?, "this system allows no user namespaces: nothing to hold against bubblewrap");
     let boxed = || bubblewrap(folder.path());
     boxed().context("bubblewrap (Debian package `bubblewrap`)")?;
@@ -46,7 +50,7 @@ pub fn measure() -> anyhow::Result<Section> {
         }
         // The first round warms up.
         if round > 0 {
-            times.iter_mut().zip(these).for_each(|(all, these)| all.push(Times::of(these)));
+            times.iter_mut().zip(these).for_each(|(all, these)| all.push(SpawnTimes::of(these)));
         }
     }
     let [floor, ours, walled, peer] = &times;
@@ -59,25 +63,25 @@ pub fn measure() -> anyhow::Result<Section> {
             processor(boxed)?,
         ];
         if round > 0 {
-            work.iter_mut().zip(these).for_each(|(all, this)| all.push(Times { p50: this, p99: this }));
+            work.iter_mut().zip(these).for_each(|(all, this)| all.push(SpawnTimes { p50: this, p99: this }));
         }
     }
     let [floor_work, our_work, walled_work, peer_work] = &work;
     let (before, after) = leaks(&full)?;
     let rows = vec![
-        row("Landlock and seccomp, processor time", our_work, SMALL, floor_work, p50, Target::AtMost(3.0)),
+        row("Landlock and seccomp, processor time", our_work, SMALL, floor_work, p50, RatioTarget::AtMost(3.0)),
         row(
             "and all namespaces, processor time, as a share of",
             walled_work,
             BOXED,
             peer_work,
             p50,
-            Target::AtMost(0.5),
+            RatioTarget::AtMost(0.5),
         ),
-        row("Landlock and seccomp, p50", ours, SMALL, floor, p50, Target::AtMost(3.0)),
-        row("Landlock and seccomp, p99", ours, SMALL, floor, p99, Target::None),
-        row("and all namespaces, p50, as a share of", walled, BOXED, peer, p50, Target::AtMost(0.5)),
-        row("and all namespaces, p99, as a share of", walled, BOXED, peer, p99, Target::None),
+        row("Landlock and seccomp, p50", ours, SMALL, floor, p50, RatioTarget::AtMost(3.0)),
+        row("Landlock and seccomp, p99", ours, SMALL, floor, p99, RatioTarget::None),
+        row("and all namespaces, p50, as a share of", walled, BOXED, peer, p50, RatioTarget::AtMost(0.5)),
+        row("and all namespaces, p99, as a share of", walled, BOXED, peer, p99, RatioTarget::None),
     ];
     let how = format!(
         "`sluice worker`, release build: spawn, lock in, take a job (`echo`), report, exit, reap. Processor time is that of the child \
@@ -93,17 +97,17 @@ pub fn measure() -> anyhow::Result<Section> {
         "bubblewrap unshares what we unshare and binds one folder as its root; it sets no Landlock rules and no filter here.".to_owned(),
     ];
     let [_, _, _, _, title, ..] = ORDER;
-    Ok(Section { name: "spawn", title, how, rows, notes })
+    Ok(ReportSection { name: "spawn", title, how, rows, notes })
 }
 
 /// Percentiles of one round, in milliseconds.
 #[derive(Debug, Clone, Copy)]
-struct Times {
+struct SpawnTimes {
     p50: f64,
     p99: f64,
 }
 
-impl Times {
+impl SpawnTimes {
     fn of(mut times: Vec<f64>) -> Self {
         times.sort_by(f64::total_cmp);
         let at =
@@ -112,26 +116,26 @@ impl Times {
     }
 }
 
-fn p50(times: &Times) -> f64 {
+fn p50(times: &SpawnTimes) -> f64 {
     times.p50
 }
 
-fn p99(times: &Times) -> f64 {
+fn p99(times: &SpawnTimes) -> f64 {
     times.p99
 }
 
 fn row(
     what: &str,
-    ours: &[Times],
+    ours: &[SpawnTimes],
     against: &str,
-    floor: &[Times],
-    figure_of: fn(&Times) -> f64,
-    target: Target,
-) -> Row {
-    let middle = |side: &[Times]| format!("{} ms", figure(median(side.iter().map(figure_of).collect()).middle));
+    floor: &[SpawnTimes],
+    figure_of: fn(&SpawnTimes) -> f64,
+    target: RatioTarget,
+) -> ReportLine {
+    let middle = |side: &[SpawnTimes]| format!("{} ms", figure(median(side.iter().map(figure_of).collect()).middle));
     let ratios = ours.iter().zip(floor).map(|(ours, floor)| figure_of(ours) / figure_of(floor));
-    let ratio: Median = median(ratios.collect());
-    Row {
+    let ratio: MedianRange = median(ratios.collect());
+    ReportLine {
         what: format!("a worker's life: {what}"),
         ours: middle(ours),
         against: against.into(),
@@ -147,13 +151,13 @@ fn millis(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     Ok(begun.elapsed().as_secs_f64() * 1000.0)
 }
 
-/// Milliseconds of processor time that one of them costs: of this process and of the children it has buried.
+/// Milliseconds of processor time for one of them: of this process and of the children that it has reaped.
 fn processor(work: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    /// What the kernel counts in here.
+    /// The unit of the kernel's counter.
     const TICK: f64 = 10.0;
     let spent = || {
         let stat = std::fs::read_to_string("/proc/self/stat")?;
-        // After the name, which may hold anything: own user and system time, then those of children.
+        // After the name, which may contain anything: own user and system time, then those of children.
         let (_, fields) = stat.rsplit_once(") ").context("stat")?;
         let ticks = fields.split(' ').skip(11).take(4).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
         anyhow::Ok(ticks * TICK)
@@ -163,21 +167,23 @@ fn processor(work: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     Ok((spent()? - before) / EACH as f64)
 }
 
-/// One life of a worker, checked to have done its job behind its locks.
+/// One lifetime of a worker, checked to have done its job while locked in.
 fn live(spawner: &Spawner) -> anyhow::Result<()> {
-    let job = Job { kind: "echo".into(), payload: json!(7), attachments: Vec::new() };
-    let task = Task { job, limits: Limits::default(), mode: Mode::Required, scratch: None };
-    match spawner.run(task, &mut Alone, &Cancel::new()?)? {
-        End::Clean(done) if done.report.outcome == Outcome::Done(json!(7)) => Ok(()),
+    let job = WorkerJob { kind: "echo".into(), payload: json!(7), attachments: Vec::new() };
+    let task = WorkerTask { job, limits: WorkerLimits::default(), mode: JailMode::Required, scratch: None };
+    match spawner.run(task, &mut RefusingWorkerHost, &WorkerCancel::new()?)? {
+        WorkerEnd::Clean(done) if done.report.outcome == WorkerJobOutcome::Done(json!(7)) => Ok(()),
         other => anyhow::bail!("the worker ended as {other:?}"),
     }
 }
 
 fn has_namespaces(spawner: &Spawner) -> anyhow::Result<bool> {
-    let job = Job { kind: "echo".into(), payload: json!(null), attachments: Vec::new() };
-    let task = Task { job, limits: Limits::default(), mode: Mode::Required, scratch: None };
-    match spawner.run(task, &mut Alone, &Cancel::new()?)? {
-        End::Clean(done) => Ok(done.layers.has(LayerName::Namespaces) && done.layers.has(LayerName::EmptyRoot)),
+    let job = WorkerJob { kind: "echo".into(), payload: json!(null), attachments: Vec::new() };
+    let task = WorkerTask { job, limits: WorkerLimits::default(), mode: JailMode::Required, scratch: None };
+    match spawner.run(task, &mut RefusingWorkerHost, &WorkerCancel::new()?)? {
+        WorkerEnd::Clean(done) => {
+            Ok(done.layers.has(JailLayerName::Namespaces) && done.layers.has(JailLayerName::EmptyRoot))
+        }
         other => anyhow::bail!("the worker ended as {other:?}"),
     }
 }
@@ -189,7 +195,7 @@ fn worker() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The plainest process there is: static, and it ends at once.
+/// The smallest possible process: static, and it ends at once.
 fn smallest(folder: &Path) -> anyhow::Result<PathBuf> {
     let (source, program) = (folder.join("small.rs"), folder.join("small"));
     std::fs::write(&source, "fn main() {}\n")?;
@@ -209,14 +215,14 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What this process holds.
+/// The resources that this process holds.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct HeldResources {
     descriptors: i64,
     memory: i64,
 }
 
-impl Held {
+impl HeldResources {
     fn now() -> anyhow::Result<Self> {
         let pages = std::fs::read_to_string("/proc/self/statm")?;
         let pages: i64 = pages.split(' ').nth(1).context("statm")?.parse()?;
@@ -224,10 +230,10 @@ impl Held {
     }
 }
 
-fn leaks(spawner: &Spawner) -> anyhow::Result<(Held, Held)> {
-    let before = Held::now()?;
+fn leaks(spawner: &Spawner) -> anyhow::Result<(HeldResources, HeldResources)> {
+    let before = HeldResources::now()?;
     (0..LIVES).try_for_each(|_| live(spawner))?;
-    let after = Held::now()?;
+    let after = HeldResources::now()?;
     let children = std::fs::read_to_string("/proc/thread-self/children")?;
     ensure!(children.trim().is_empty(), "children are left: {children}");
     ensure!(after.descriptors == before.descriptors, "descriptors are left: {before:?} {after:?}");
@@ -236,15 +242,15 @@ fn leaks(spawner: &Spawner) -> anyhow::Result<(Held, Held)> {
 
 /// The machine's clock.
 #[derive(Debug)]
-struct Now;
+struct SpawnClock;
 
-impl Clock for Now {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(0)
+impl Clock for SpawnClock {
+    fn now(&self) -> UtcMillis {
+        UtcMillis::from_millis(0)
     }
 
-    fn since_boot(&self) -> Span {
+    fn since_boot(&self) -> Millis {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        Span::from_millis(u64::try_from(now.tv_sec * 1000 + now.tv_nsec / 1_000_000).unwrap_or(0))
+        Millis::from_millis(u64::try_from(now.tv_sec * 1000 + now.tv_nsec / 1_000_000).unwrap_or(0))
     }
 }

@@ -1,22 +1,22 @@
-//! Admitting writes: hold, content, audit entry, counters and idempotency key, beside one bare row.
+//! Admission of writes: hold, content, audit entry, counters and idempotency key, compared with one bare row.
 
 use std::sync::Arc;
 
-use sluice_core::Span;
-use sluice_store::Admitted;
+use sluice_core::Millis;
+use sluice_store::AdmissionOutcome;
 use tokio::runtime::Runtime;
 
-use crate::floor::{Rows, postgres, sqlite};
-use crate::load::{self, Bench, Mails};
-use crate::report::{ORDER, Row, Section, Target, figure};
-use crate::rounds::{self, Pair, Took, in_turns, timed};
+use crate::floor::{FloorRows, postgres, sqlite};
+use crate::load::{self, BenchStore, MailAdmissions};
+use crate::report::{ORDER, RatioTarget, ReportLine, ReportSection, figure};
+use crate::rounds::{self, PairedRounds, RunTimes, in_turns, timed};
 
 const WRITERS: usize = 64;
 const EACH: usize = 100;
 const ROUNDS: usize = 7;
 
 /// Measures the section.
-pub fn measure() -> anyhow::Result<Section> {
+pub fn measure() -> anyhow::Result<ReportSection> {
     let runtime = load::runtime()?;
     let mut notes = vec![
         "A row of the floor has as many bytes as the action and the audit entry of an admission together; the other \
@@ -27,10 +27,10 @@ pub fn measure() -> anyhow::Result<Section> {
             .to_owned(),
     ];
     let floor = "group-committed inserts of one row";
-    let pair = on_sqlite(&runtime, Mails::new(Span::from_hours(1)))?;
+    let pair = on_sqlite(&runtime, MailAdmissions::new(Millis::from_hours(1)))?;
     let mut rows = vec![rate("SQLite", floor, &pair), processor("SQLite", &pair)];
-    let told = on_sqlite(&runtime, Mails::new(Span::from_hours(1)).told())?;
-    rows.push(Row { target: Target::None, ..rate("each with a message to people, SQLite", floor, &told) });
+    let told = on_sqlite(&runtime, MailAdmissions::new(Millis::from_hours(1)).told())?;
+    rows.push(ReportLine { target: RatioTarget::None, ..rate("each with a message to people, SQLite", floor, &told) });
     match on_postgres(&runtime)? {
         Some(pair) => {
             rows.push(rate("PostgreSQL", "inserts of one row on 64 connections", &pair));
@@ -44,15 +44,15 @@ pub fn measure() -> anyhow::Result<Section> {
         WRITERS * EACH
     );
     let [title, ..] = ORDER;
-    Ok(Section { name: "store", title, how, rows, notes })
+    Ok(ReportSection { name: "store", title, how, rows, notes })
 }
 
-fn on_sqlite(runtime: &Runtime, mails: Mails) -> anyhow::Result<Pair> {
-    let bench = Bench::file()?;
+fn on_sqlite(runtime: &Runtime, mails: MailAdmissions) -> anyhow::Result<PairedRounds> {
+    let bench = BenchStore::file()?;
     let beside = load::folder()?;
-    let floor = sqlite::Floor::rows(&beside.path().join("floor.db"))?;
+    let floor = sqlite::SqliteFloor::rows(&beside.path().join("floor.db"))?;
     let door = floor.door()?;
-    let mut rows = Rows::new(load::payload(&bench, runtime)?);
+    let mut rows = FloorRows::new(load::payload(&bench, runtime)?);
     let pair = in_turns(ROUNDS, ours(runtime, &bench, mails), || {
         let piles = rows.dealt(WRITERS, EACH);
         let work = |row| {
@@ -66,31 +66,31 @@ fn on_sqlite(runtime: &Runtime, mails: Mails) -> anyhow::Result<Pair> {
     Ok(pair)
 }
 
-fn on_postgres(runtime: &Runtime) -> anyhow::Result<Option<Pair>> {
-    let Some(bench) = Bench::server()? else { return Ok(None) };
-    let Some(floor) = runtime.block_on(postgres::Floor::rows(WRITERS))? else { return Ok(None) };
-    let mut rows = Rows::new(load::payload(&bench, runtime)?);
-    let pair = in_turns(ROUNDS, ours(runtime, &bench, Mails::new(Span::from_hours(1))), || {
+fn on_postgres(runtime: &Runtime) -> anyhow::Result<Option<PairedRounds>> {
+    let Some(bench) = BenchStore::server()? else { return Ok(None) };
+    let Some(floor) = runtime.block_on(postgres::PostgresFloor::rows(WRITERS))? else { return Ok(None) };
+    let mut rows = FloorRows::new(load::payload(&bench, runtime)?);
+    let pair = in_turns(ROUNDS, ours(runtime, &bench, MailAdmissions::new(Millis::from_hours(1))), || {
         let piles = rows.dealt(WRITERS, EACH).into_iter().enumerate().map(|(caller, pile)| {
             let inserter = floor.inserter(caller)?;
             Ok(pile.into_iter().map(|row| (Arc::clone(&inserter), row)).collect())
         });
         let piles = piles.collect::<anyhow::Result<Vec<Vec<_>>>>()?;
-        let work = |(inserter, row): (Arc<postgres::Inserter>, _)| async move { inserter.insert(row).await };
+        let work = |(inserter, row): (Arc<postgres::FloorInserter>, _)| async move { inserter.insert(row).await };
         Ok(timed(count(), || load::all_at_once(runtime, piles, work))?.0)
     })?;
     Ok(Some(pair))
 }
 
 /// One round of ours. Each admission must have become a hold: a refusal would be cheap.
-fn ours(runtime: &Runtime, bench: &Bench, mut mails: Mails) -> impl FnMut() -> anyhow::Result<Took> {
+fn ours(runtime: &Runtime, bench: &BenchStore, mut mails: MailAdmissions) -> impl FnMut() -> anyhow::Result<RunTimes> {
     move || {
         let piles = mails.dealt(WRITERS, EACH)?;
         let work = |admission| {
             let store = Arc::clone(&bench.store);
             async move {
                 let admitted = store.admit(admission).await?;
-                anyhow::ensure!(matches!(admitted, Admitted::Held { .. }), "not held but {admitted:?}");
+                anyhow::ensure!(matches!(admitted, AdmissionOutcome::Held { .. }), "not held but {admitted:?}");
                 Ok(())
             }
         };
@@ -102,27 +102,27 @@ const fn count() -> u64 {
     (WRITERS * EACH) as u64
 }
 
-fn rate(engine: &str, against: &str, pair: &Pair) -> Row {
-    let per_second = |side| format!("{} /s", figure(rounds::of(side, Took::per_second)));
-    Row {
+fn rate(engine: &str, against: &str, pair: &PairedRounds) -> ReportLine {
+    let per_second = |side| format!("{} /s", figure(rounds::of(side, RunTimes::per_second)));
+    ReportLine {
         what: format!("admissions, {engine}"),
         ours: per_second(&pair.ours),
         against: against.into(),
         floor: per_second(&pair.floor),
-        ratio: pair.ratio(Took::per_second),
-        target: Target::AtLeast(0.5),
+        ratio: pair.ratio(RunTimes::per_second),
+        target: RatioTarget::AtLeast(0.5),
     }
 }
 
-/// Processor time, for information: the disk hides it until the disk is fast.
-fn processor(engine: &str, pair: &Pair) -> Row {
-    let micros = |side| format!("{} µs", figure(rounds::of(side, Took::cpu_nanos) / 1_000.0));
-    Row {
+/// Processor time, for information: a slow disk hides it.
+fn processor(engine: &str, pair: &PairedRounds) -> ReportLine {
+    let micros = |side| format!("{} µs", figure(rounds::of(side, RunTimes::cpu_nanos) / 1_000.0));
+    ReportLine {
         what: format!("processor time for each, {engine}"),
         ours: micros(&pair.ours),
         against: "the same".into(),
         floor: micros(&pair.floor),
-        ratio: pair.ratio(Took::cpu_nanos),
-        target: Target::None,
+        ratio: pair.ratio(RunTimes::cpu_nanos),
+        target: RatioTarget::None,
     }
 }

@@ -1,8 +1,8 @@
-//! Turns the commented list of system calls into the filter that is loaded.
+//! Compiles the commented list of system calls into the filter that is loaded.
 //!
 //! Takes `filters/worker.<arch>.json`; gives three arrays of instructions: for workers without and with a scratch
-//! folder, and for a mould. Promise: a list that does not compile fails the build; a processor without a list gets empty
-//! filters, which the worker reports as a missing layer.
+//! folder, and for a zygote. Promise: a list that does not compile fails the build; a processor without a list gets
+//! empty filters, which the worker reports as a missing layer.
 
 #![expect(clippy::disallowed_methods, reason = "cargo speaks to build scripts through the environment")]
 
@@ -37,14 +37,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The list of every worker, with what one more list adds.
+/// The list for every worker, plus one additional list.
 fn compiled(text: &str, more: Option<&str>, arch: TargetArch) -> Result<BpfProgram, Box<dyn Error>> {
     let lists: HashMap<String, Value> = serde_json::from_str(text)?;
     let rules = |name: &str| lists.get(name).and_then(|list| list.get("filter")?.as_array()).cloned();
     let mut all = rules("always").ok_or("there is no list `always`")?;
     if let Some(more) = more {
         let more = rules(more).ok_or_else(|| format!("there is no list `{more}`"))?;
-        // A call that the second list allows without a condition has none any more.
+        // A call that the second list allows without a condition loses its conditions.
         let free = |rule: &&Value| rule.get("args").is_none();
         let freed: Vec<_> = more.iter().filter(free).filter_map(|rule| rule.get("syscall").cloned()).collect();
         all.retain(|rule| rule.get("syscall").is_none_or(|call| !freed.contains(call)));

@@ -1,9 +1,9 @@
-//! Links the program so that a worker's life begins quickly, on Linux with the GNU C library.
+//! Links the program so that a worker starts quickly, on Linux with the GNU C library.
 //!
-//! The library that unwinds the stack is part of the program, so that there is one library less to find, open, map and
-//! search (decision 0022). The program itself can be loaded at any address (decision 0024).
+//! The stack unwinding library is linked statically, so that there is one library less to find, open, map and
+//! search (decision 0022). The program itself is position-independent (decision 0024).
 
-#![expect(clippy::disallowed_methods, reason = "cargo tells a build script by its environment what it builds for")]
+#![expect(clippy::disallowed_methods, reason = "cargo passes the build target to a build script in its environment")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ fn main() {
     if told("CARGO_CFG_TARGET_OS") != "linux" || told("CARGO_CFG_TARGET_ENV") != "gnu" {
         return;
     }
-    // Only where the compiler here is the one that links: another one has its libraries elsewhere.
+    // Only if the compiler here is the one that links: another one has its libraries elsewhere.
     if told("HOST") == told("TARGET")
         && let Some(folder) = unwinder_inside(Path::new(&told("OUT_DIR")))
     {
@@ -22,10 +22,10 @@ fn main() {
     }
 }
 
-/// A folder in which the linker finds, under the name of the shared library, the archive of the same compiler.
+/// A folder with a linker script that has the name of the shared library and uses the archive of the same compiler.
 fn unwinder_inside(out: &Path) -> Option<PathBuf> {
     let asked = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output().ok()?;
-    // A compiler without it repeats the bare name.
+    // A compiler without this file prints only its name.
     let archive = PathBuf::from(String::from_utf8(asked.stdout).ok()?.trim());
     if !archive.is_absolute() || !archive.is_file() {
         return None;

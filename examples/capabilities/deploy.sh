@@ -1,15 +1,15 @@
 #!/bin/sh
-# Deploys releases into the folder it starts in: the program of deploy.yaml. Replace the body of `release` with what
-# your deployment does; keep the exit codes and the answers.
+# Deploys releases into the folder that it starts in: the program of deploy.yaml. Replace the body of `release` with
+# your own deployment. Keep the exit codes and the answers.
 #
 #   deploy.sh release --key=KEY -- SERVICE VERSION    prints {"release": ..., "service": ..., "version": ...}
 #   deploy.sh find --key=KEY                          prints applied or absent
-#   deploy.sh withdraw -- RELEASE                     goes back to the version before
+#   deploy.sh withdraw -- RELEASE                     restores the previous version
 #
 # Exit codes: 0 done; 64 refused, nothing happened; 75 nothing happened, try again later.
 set -eu
 refuse() { echo "$1" >&2; exit 64; }
-# A value that stands in a file name has letters, digits, `.`, `_` and `-`, and does not begin with a dot.
+# A value that is part of a file name has letters, digits, `.`, `_` and `-`, and does not begin with a dot.
 plain() { case $1 in '' | .* | *[!A-Za-z0-9._-]*) refuse "not a name: $1" ;; esac }
 
 verb=${1:-}
@@ -27,7 +27,7 @@ release)
     [ ! -e busy ] || { echo "another deployment runs" >&2; exit 75; }
     before=none
     [ ! -e "current/$service" ] || before=$(cat "current/$service")
-    # The record of the release appears whole or not at all: `find` goes by it.
+    # The file of the release appears whole or not at all, because `find` relies on it.
     printf '%s %s %s\n' "$service" "$version" "$before" > "releases/.$key"
     mv "releases/.$key" "releases/$key"
     printf '%s\n' "$version" > "current/$service"
@@ -38,7 +38,7 @@ find)
     ;;
 withdraw)
     plain "$1"
-    # Withdrawn already: running it twice does what running it once does.
+    # Already withdrawn: a second run has the same result as the first.
     [ -e "releases/$1" ] || exit 0
     read -r service version before < "releases/$1"
     if [ "$before" = none ]; then rm -f "current/$service"; else printf '%s\n' "$before" > "current/$service"; fi

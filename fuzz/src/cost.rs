@@ -1,14 +1,14 @@
-//! What a piece of work costs, counted the same on every machine: the memory loads it executes.
+//! The cost of a piece of work, counted the same on every machine: the memory loads that it executes.
 //!
-//! Takes nothing; gives the number so far. The compiler calls one of these for each load of everything that
-//! `cargo xtask fuzz` builds (not of the standard library, which comes built: the clock of the processor watches that).
-//! Promise: the same input costs the same again.
+//! Takes nothing; gives the number so far. The compiler inserts a call here for each load of everything that `cargo
+//! xtask fuzz` builds (not the standard library, which is prebuilt: processor time covers it). Promise: the same input
+//! has the same cost again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static LOADS: AtomicU64 = AtomicU64::new(0);
 
-/// How many there were.
+/// The number of loads so far.
 pub fn loads() -> u64 {
     LOADS.load(Ordering::Relaxed)
 }

@@ -1,18 +1,18 @@
-//! The targets that read whole mails. They are apart because what they link takes longest to build.
+//! The targets that read whole mails. They are separate because the libraries they link take longest to build.
 //!
-//! Takes and promises what the other targets do.
+//! Takes and promises the same as the other targets.
 
 use serde_json::json;
 
-use crate::targets::{Meter, Target};
+use crate::targets::{CostMeter, FuzzTarget};
 
-/// All of them.
-pub static TARGETS: [Target; 2] = [
-    Target { name: "reply", base: 500_000, slope: 1_000, work: reply_mail },
-    Target { name: "mime", base: 500_000, slope: 1_000, work: mime },
+/// All targets of this file.
+pub static TARGETS: [FuzzTarget; 2] = [
+    FuzzTarget { name: "reply", base: 500_000, slope: 1_000, work: reply_mail },
+    FuzzTarget { name: "mime", base: 500_000, slope: 1_000, work: mime },
 ];
 
-fn reply_mail(first: u8, body: &[u8], meter: &mut Meter) {
+fn reply_mail(first: u8, body: &[u8], meter: &mut CostMeter) {
     let records =
         json!({"sel._domainkey.example.test": ["v=DKIM1; k=ed25519; p=11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="]});
     let task = match first % 2 {
@@ -24,13 +24,13 @@ fn reply_mail(first: u8, body: &[u8], meter: &mut Meter) {
     }
 }
 
-fn mime(_: u8, body: &[u8], meter: &mut Meter) {
+fn mime(_: u8, body: &[u8], meter: &mut CostMeter) {
     let raw = meter.watch(|| sluice_adapters::mime::parse(body));
     assert_eq!(raw.contents.len(), raw.mail.attachments.len());
-    // Whatever the bytes: the sender that an answer would go to stands in the one head that a strict reading finds.
+    // For any bytes: the sender to whom a reply would go is in the one head that a strict reading finds.
     if let Some(from) = &raw.mail.from {
-        let head = sluice_core::mail::head::Head::of(body);
-        let field = head.one("from").ok().flatten().map(|field| field.unfolded()).unwrap_or_default();
+        let head = sluice_core::mail::head::MailHead::of(body);
+        let field = head.single_field("from").ok().flatten().map(|field| field.unfolded()).unwrap_or_default();
         assert!(field.replace('"', "").contains(&from.address.replace('"', "")), "{from} is not in {field:?}");
     }
 }

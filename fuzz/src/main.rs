@@ -1,8 +1,8 @@
-//! One program for all targets: libFuzzer in front, one of the targets behind.
+//! One program for all targets: libFuzzer drives one of the targets.
 //!
 //! Takes the name of a target in `SLUICE_FUZZ` and libFuzzer's own arguments; gives its findings. Promise: an input
-//! that panics, breaks what a target promises, or costs more than a line through its length allows is a finding, and
-//! so is one that does so only when it is repeated.
+//! that panics, breaks a promise of a target, or costs more than a linear bound on its length is a finding, and so is
+//! an input that does so only when it is repeated.
 #![no_main]
 
 mod cost;
@@ -13,30 +13,30 @@ mod targets;
 use std::sync::LazyLock;
 
 use rustix::time::{clock_gettime, ClockId};
-use targets::{Meter, Target};
+use targets::{CostMeter, FuzzTarget};
 
-/// What a repeated input is stretched to.
+/// The size to which an input is repeated.
 const STRETCHED: usize = 32 << 10;
-/// Processor time of any run: for what is not counted. The builds that count are several times slower than others.
+/// Processor time of any run: for work that is not counted. The builds that count are several times slower than others.
 const NANOS: u64 = 150_000_000;
 const NANOS_PER_BYTE: u64 = 40_000;
 
-static TARGET: LazyLock<&Target> = LazyLock::new(|| {
+static TARGET: LazyLock<&FuzzTarget> = LazyLock::new(|| {
     let name = std::env::var("SLUICE_FUZZ").unwrap_or_default();
     let target = all().find(|target| target.name == name);
     let target = target.unwrap_or_else(|| panic!("SLUICE_FUZZ names no target: `{name}`"));
-    // Patterns are built by the first input; no input pays for that.
-    target.run(b"p<b>x</b> {\"a\": 1}", &mut Meter::new(cost::loads));
+    // The first input builds the patterns; no input pays for that.
+    target.run(b"p<b>x</b> {\"a\": 1}", &mut CostMeter::new(cost::loads));
     target
 });
 
 #[cfg(feature = "mail")]
-fn all() -> impl Iterator<Item = &'static Target> {
+fn all() -> impl Iterator<Item = &'static FuzzTarget> {
     targets::TARGETS.iter().chain(&mails::TARGETS)
 }
 
 #[cfg(not(feature = "mail"))]
-fn all() -> impl Iterator<Item = &'static Target> {
+fn all() -> impl Iterator<Item = &'static FuzzTarget> {
     targets::TARGETS.iter()
 }
 
@@ -54,7 +54,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// The same again and again behind its first byte, which says what it is; whole, and its two halves apart.
+/// Repeats everything after the first byte, which selects the type; whole, and each of its two halves separately.
 fn stretch(data: &[u8]) -> Vec<Vec<u8>> {
     let Some((first, body)) = data.split_first() else { return Vec::new() };
     let Some(times) = STRETCHED.checked_div(body.len()).filter(|times| *times > 1) else { return Vec::new() };
@@ -64,15 +64,15 @@ fn stretch(data: &[u8]) -> Vec<Vec<u8>> {
     vec![whole, nested]
 }
 
-fn judge(target: &Target, data: &[u8]) {
-    let mut meter = Meter::new(cost::loads);
+fn judge(target: &FuzzTarget, data: &[u8]) {
+    let mut meter = CostMeter::new(cost::loads);
     let begun = cpu();
     target.run(data, &mut meter);
     let nanos = cpu() - begun;
     let allowed = target.allowance(meter.size);
     if meter.spent > allowed {
-        // Patterns are built when they are first needed. What is really dear is so again.
-        meter = Meter::new(cost::loads);
+        // Patterns are built on first use. Work that is really expensive is expensive again.
+        meter = CostMeter::new(cost::loads);
         target.run(data, &mut meter);
     }
     if *ALOUD {
@@ -81,10 +81,10 @@ fn judge(target: &Target, data: &[u8]) {
     assert!(meter.spent <= allowed, "COST: {} loads for {} bytes, at most {allowed}", meter.spent, meter.size);
     let patience = NANOS + NANOS_PER_BYTE * meter.size as u64;
     if nanos > patience {
-        // Somebody else's cache misses are not our finding: it has to be slow three times.
+        // Cache misses of other processes are not our finding: it must be slow three times.
         let again = (0..2).map(|_| {
             let begun = cpu();
-            target.run(data, &mut Meter::new(cost::loads));
+            target.run(data, &mut CostMeter::new(cost::loads));
             cpu() - begun
         });
         let least = again.min().unwrap_or(nanos).min(nanos);

@@ -1,51 +1,52 @@
-//! What is fuzzed: one target per stage, and one per reader of bytes that somebody else wrote.
+//! The fuzz targets: one for each stage, and one for each reader of untrusted bytes.
 //!
-//! Takes bytes, of which the first chooses what the rest claims to be; gives what the work cost, to a meter. Promise:
-//! a target panics only if the code behind it broke a promise; the numbers beside its name say how much one byte of
-//! input may cost. This file is also part of the tests of the worker, which replay the kept inputs without a fuzzer.
+//! Takes bytes, of which the first selects the declared type of the rest; gives the cost of the work, to a meter.
+//! Promise: a target panics only if the code behind it broke a promise; the numbers beside its name say how much one
+//! byte of input may cost. This file is also part of the worker's tests, which replay the stored inputs without a
+//! fuzzer.
 
 use std::hint::black_box;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
-use sluice_content::leak::{self, LiveSecrets, Part, Scanner, Scope, Settings};
+use sluice_content::leak::{self, LeakConfig, LeakScope, LiveSecrets, OutboundPart, Scanner};
 use sluice_content::stages::{self, encoding, html, injection, output, schema, size};
-use sluice_content::stages::{Envelope, Limits, Place, Schema};
-use sluice_content::{Plan, Raw};
-use sluice_core::approval::{mail, reply, voice};
+use sluice_content::stages::{ContentLimits, OutputContext, ProvenanceEnvelope, SafeSchema};
+use sluice_content::{RawContent, ScreeningPlan};
+use sluice_core::approval::{mail, reply, reply_meaning};
 use sluice_core::capability::Catalogue;
-use sluice_core::policy::{self, Policy, Source, Sources};
+use sluice_core::policy::{self, Policy, PolicySource, PolicySources};
 use sluice_core::{audit, json as strict, proxy};
-use sluice_sandbox::protocol::{Decoder, ToGateway, ToWorker};
+use sluice_sandbox::protocol::{MessageToGateway, MessageToWorker, WorkerFrameDecoder};
 
-/// Something that is fuzzed.
-pub struct Target {
-    /// How it is called on the command line and in the folder of inputs.
+/// A fuzz target.
+pub struct FuzzTarget {
+    /// Its name on the command line and in the folder of inputs.
     pub name: &'static str,
-    /// What any input may cost, in loads.
+    /// The cost that any input may have, in loads.
     pub base: u64,
-    /// What each byte may cost on top.
+    /// The additional cost for each byte.
     pub slope: u64,
-    /// The first byte, the rest, and who counts.
-    pub work: fn(u8, &[u8], &mut Meter),
+    /// The work: the first byte, the rest, and the meter.
+    pub work: fn(u8, &[u8], &mut CostMeter),
 }
 
-/// Counts what is watched.
-pub struct Meter {
+/// Counts the watched work.
+pub struct CostMeter {
     now: fn() -> u64,
     /// Loads so far.
     pub spent: u64,
-    /// The length that this is to be held against.
+    /// The length that the cost is compared with.
     pub size: usize,
 }
 
-impl Meter {
-    /// One that reads the count from here.
+impl CostMeter {
+    /// A meter that reads the count from this function.
     pub fn new(now: fn() -> u64) -> Self {
         Self { now, spent: 0, size: 0 }
     }
 
-    /// Only what happens in here is counted.
+    /// Counts only the work in this closure.
     pub fn watch<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let before = (self.now)();
         let done = black_box(work());
@@ -54,9 +55,9 @@ impl Meter {
     }
 }
 
-impl Target {
-    /// Runs it once.
-    pub fn run(&self, data: &[u8], meter: &mut Meter) {
+impl FuzzTarget {
+    /// Runs the target once.
+    pub fn run(&self, data: &[u8], meter: &mut CostMeter) {
         let Some((first, body)) = data.split_first() else { return };
         meter.size = data.len();
         (self.work)(*first, body, meter);
@@ -68,28 +69,28 @@ impl Target {
     }
 }
 
-/// All of them. The two numbers are two to three times what the dearest kept input costs, with room for what is unpacked or built once; `docs/fuzzing.md` says how
-/// they are measured.
-pub static TARGETS: [Target; 16] = [
-    Target { name: "size", base: 3_000_000, slope: 100, work: size_stage },
-    Target { name: "encoding", base: 100_000, slope: 1_000, work: encoding_stage },
-    Target { name: "html", base: 200_000, slope: 300, work: html_stage },
-    Target { name: "injection", base: 1_000_000, slope: 1_500, work: injection_stage },
-    Target { name: "schema", base: 100_000, slope: 300, work: schema_stage },
-    Target { name: "compile", base: 4_000_000, slope: 20_000, work: schema_compile },
-    Target { name: "output", base: 50_000, slope: 100, work: output_stage },
-    Target { name: "inbound", base: 3_000_000, slope: 1_500, work: inbound },
-    Target { name: "outbound", base: 1_000_000, slope: 700, work: outbound },
-    Target { name: "outbound_json", base: 1_000_000, slope: 700, work: outbound_json },
-    Target { name: "frame", base: 100_000, slope: 100, work: frame },
-    Target { name: "json", base: 50_000, slope: 50, work: strict_json },
-    Target { name: "policy", base: 2_000_000, slope: 1_000, work: policy_yaml },
-    Target { name: "proxy", base: 500_000, slope: 400, work: proxy_yaml },
-    Target { name: "menu", base: 50_000, slope: 600, work: menu },
-    Target { name: "audit", base: 50_000, slope: 50, work: audit_files },
+/// All targets. The two numbers are two to three times the cost of the most expensive stored input, with room for
+/// content that is unpacked or built once; `docs/fuzzing.md` says how they are measured.
+pub static TARGETS: [FuzzTarget; 16] = [
+    FuzzTarget { name: "size", base: 3_000_000, slope: 100, work: size_stage },
+    FuzzTarget { name: "encoding", base: 100_000, slope: 1_000, work: encoding_stage },
+    FuzzTarget { name: "html", base: 200_000, slope: 300, work: html_stage },
+    FuzzTarget { name: "injection", base: 1_000_000, slope: 1_500, work: injection_stage },
+    FuzzTarget { name: "schema", base: 100_000, slope: 300, work: schema_stage },
+    FuzzTarget { name: "compile", base: 4_000_000, slope: 20_000, work: schema_compile },
+    FuzzTarget { name: "output", base: 50_000, slope: 100, work: output_stage },
+    FuzzTarget { name: "inbound", base: 3_000_000, slope: 1_500, work: inbound },
+    FuzzTarget { name: "outbound", base: 1_000_000, slope: 700, work: outbound },
+    FuzzTarget { name: "outbound_json", base: 1_000_000, slope: 700, work: outbound_json },
+    FuzzTarget { name: "frame", base: 100_000, slope: 100, work: frame },
+    FuzzTarget { name: "json", base: 50_000, slope: 50, work: strict_json },
+    FuzzTarget { name: "policy", base: 2_000_000, slope: 1_000, work: policy_yaml },
+    FuzzTarget { name: "proxy", base: 500_000, slope: 400, work: proxy_yaml },
+    FuzzTarget { name: "menu", base: 50_000, slope: 600, work: menu },
+    FuzzTarget { name: "audit", base: 50_000, slope: 50, work: audit_files },
 ];
 
-/// What the first byte makes of the rest.
+/// The type that the first byte gives to the rest.
 const TYPES: [&str; 12] = [
     "",
     "text/plain",
@@ -104,9 +105,10 @@ const TYPES: [&str; 12] = [
     "text/csv",
     "text/plain; charset=utf-7",
 ];
-const PLACES: [Place; 5] = [Place::Text, Place::Markdown, Place::Html, Place::Json, Place::Terminal];
+const PLACES: [OutputContext; 5] =
+    [OutputContext::Text, OutputContext::Markdown, OutputContext::Html, OutputContext::Json, OutputContext::Terminal];
 
-/// Written so that seeds can be read: a letter stands for the commonest.
+/// Readable in seeds: a letter stands for the most common type.
 fn declared(first: u8) -> &'static str {
     match first {
         b'p' => "text/plain",
@@ -117,15 +119,16 @@ fn declared(first: u8) -> &'static str {
     }
 }
 
-fn place(first: u8) -> Place {
+fn place(first: u8) -> OutputContext {
     PLACES[usize::from(first) / 3 % PLACES.len()]
 }
 
-/// Small enough that what is unpacked is a constant, and not a second length.
-static LIMITS: LazyLock<Limits> = LazyLock::new(|| Limits { inflated: 64 << 10, ..Limits::default() });
+/// Small enough that unpacked content is a constant, and not a second length.
+static LIMITS: LazyLock<ContentLimits> =
+    LazyLock::new(|| ContentLimits { inflated: 64 << 10, ..ContentLimits::default() });
 
-fn raw<'a>(first: u8, body: &'a [u8]) -> Raw<'a> {
-    let raw = Raw::new(body).declared(declared(first));
+fn raw<'a>(first: u8, body: &'a [u8]) -> RawContent<'a> {
+    let raw = RawContent::new(body).declared(declared(first));
     match first {
         b'g' => raw.packed("gzip"),
         b'z' => raw.packed("deflate"),
@@ -133,32 +136,32 @@ fn raw<'a>(first: u8, body: &'a [u8]) -> Raw<'a> {
     }
 }
 
-fn size_stage(first: u8, body: &[u8], meter: &mut Meter) {
+fn size_stage(first: u8, body: &[u8], meter: &mut CostMeter) {
     drop(meter.watch(|| size::bound(raw(first, body), &LIMITS).map(drop)));
 }
 
-fn encoding_stage(first: u8, body: &[u8], meter: &mut Meter) {
+fn encoding_stage(first: u8, body: &[u8], meter: &mut CostMeter) {
     if let Ok(bounded) = size::bound(raw(first, body), &LIMITS) {
         meter.watch(|| encoding::read(bounded));
     }
 }
 
-fn html_stage(first: u8, body: &[u8], meter: &mut Meter) {
+fn html_stage(first: u8, body: &[u8], meter: &mut CostMeter) {
     let kind = if first == b'p' { "text/plain" } else { "text/html" };
-    if let Ok(bounded) = size::bound(Raw::new(body).declared(kind), &LIMITS) {
+    if let Ok(bounded) = size::bound(RawContent::new(body).declared(kind), &LIMITS) {
         let text = encoding::read(bounded);
         meter.watch(|| html::defuse(text, place(first)));
     }
 }
 
-fn injection_stage(first: u8, body: &[u8], meter: &mut Meter) {
+fn injection_stage(first: u8, body: &[u8], meter: &mut CostMeter) {
     if let Ok(bounded) = size::bound(raw(first, body), &LIMITS) {
-        let defused = html::defuse(encoding::read(bounded), Place::Text);
+        let defused = html::defuse(encoding::read(bounded), OutputContext::Text);
         meter.watch(|| injection::screen(defused));
     }
 }
 
-static SHAPE: LazyLock<Option<Schema>> = LazyLock::new(|| {
+static SHAPE: LazyLock<Option<SafeSchema>> = LazyLock::new(|| {
     let schema = json!({
         "type": "object", "required": ["a"], "additionalProperties": {"type": ["string", "number", "array", "object"]},
         "properties": {
@@ -167,33 +170,38 @@ static SHAPE: LazyLock<Option<Schema>> = LazyLock::new(|| {
             "c": {"oneOf": [{"type": "integer"}, {"multipleOf": 0.5}, {"$ref": "#"}]},
         },
     });
-    Schema::compile(&schema).ok()
+    SafeSchema::compile(&schema).ok()
 });
 
-fn schema_stage(first: u8, body: &[u8], meter: &mut Meter) {
-    if let Ok(bounded) = size::bound(Raw::new(body).declared("application/json"), &LIMITS) {
-        // The detector is not what is measured here, and it is the dearest of all.
-        let screened = injection::screen(html::defuse(encoding::read(bounded), Place::Text));
+fn schema_stage(first: u8, body: &[u8], meter: &mut CostMeter) {
+    if let Ok(bounded) = size::bound(RawContent::new(body).declared("application/json"), &LIMITS) {
+        // The detector is not measured here, and it is the most expensive part.
+        let screened = injection::screen(html::defuse(encoding::read(bounded), OutputContext::Text));
         let shape = SHAPE.as_ref().filter(|_| first.is_multiple_of(2));
         drop(meter.watch(|| schema::shape(screened, shape, &LIMITS).map(drop)));
     }
 }
 
-/// A schema that somebody else wrote, and two short documents.
-fn schema_compile(_: u8, body: &[u8], meter: &mut Meter) {
+/// An untrusted schema, and two short documents.
+fn schema_compile(_: u8, body: &[u8], meter: &mut CostMeter) {
     let Ok(schema) = serde_json::from_slice::<Value>(body) else { return };
-    if let Ok(schema) = meter.watch(|| Schema::compile(&schema)) {
+    if let Ok(schema) = meter.watch(|| SafeSchema::compile(&schema)) {
         meter.watch(|| (schema.allows(&json!({"a": [1, "x", {}]})), schema.allows(&json!(null))));
     }
 }
 
-fn envelope() -> Envelope {
-    Envelope { source: "mail".into(), author: "a@b.test".into(), time: "2026-01-01T00:00:00Z".into(), seal: [7; 32] }
+fn envelope() -> ProvenanceEnvelope {
+    ProvenanceEnvelope {
+        source: "mail".into(),
+        author: "a@b.test".into(),
+        time: "2026-01-01T00:00:00Z".into(),
+        seal: [7; 32],
+    }
 }
 
-fn output_stage(first: u8, body: &[u8], meter: &mut Meter) {
+fn output_stage(first: u8, body: &[u8], meter: &mut CostMeter) {
     let Ok(text) = std::str::from_utf8(body) else { return };
-    let Ok(bounded) = size::bound(Raw::new(text.as_bytes()).declared("text/plain"), &LIMITS) else { return };
+    let Ok(bounded) = size::bound(RawContent::new(text.as_bytes()).declared("text/plain"), &LIMITS) else { return };
     let screened = injection::screen(html::defuse(encoding::read(bounded), place(first)));
     let Ok(shaped) = schema::shape(screened, None, &LIMITS) else { return };
     let clean = meter.watch(|| output::render(shaped, place(first), Some(&envelope())));
@@ -206,8 +214,13 @@ fn sealed(text: &str) {
     assert_eq!(text.matches("[[/outside ").count(), 1, "and closes");
 }
 
-fn inbound(first: u8, body: &[u8], meter: &mut Meter) {
-    let plan = Plan { limits: LIMITS.clone(), place: place(first), envelope: Some(envelope()), ..Plan::default() };
+fn inbound(first: u8, body: &[u8], meter: &mut CostMeter) {
+    let plan = ScreeningPlan {
+        limits: LIMITS.clone(),
+        place: place(first),
+        envelope: Some(envelope()),
+        ..ScreeningPlan::default()
+    };
     let Ok(clean) = meter.watch(|| stages::clean(raw(first, body), &plan)) else { return };
     sealed(clean.text());
     let control = |c: char| c.is_control() && !matches!(c, '\n' | '\t' | '\r');
@@ -221,41 +234,41 @@ fn inbound(first: u8, body: &[u8], meter: &mut Meter) {
 }
 
 static SCANNER: LazyLock<Scanner> = LazyLock::new(|| {
-    let settings = Settings {
+    let settings = LeakConfig {
         own: vec!["Wilhelmina Overbeck".into(), "+49 30 5550123".into()],
         terms: vec!["project halyard".into(), "/srv/halyard".into()],
-        ..Settings::default()
+        ..LeakConfig::default()
     };
     Scanner::new(&settings).unwrap_or_else(|error| panic!("{error}"))
 });
 
-fn outbound(first: u8, body: &[u8], meter: &mut Meter) {
+fn outbound(first: u8, body: &[u8], meter: &mut CostMeter) {
     let text = String::from_utf8_lossy(body);
-    let scope = if first.is_multiple_of(2) { Scope::Service } else { Scope::Proxy };
-    let parts: Vec<Part<'_>> =
-        text.split('\u{1}').enumerate().map(|(n, text)| Part::new(format!("part{n}"), text)).collect();
+    let scope = if first.is_multiple_of(2) { LeakScope::Service } else { LeakScope::Proxy };
+    let parts: Vec<OutboundPart<'_>> =
+        text.split('\u{1}').enumerate().map(|(n, text)| OutboundPart::new(format!("part{n}"), text)).collect();
     let report = meter.watch(|| SCANNER.scan(&parts, scope, &LiveSecrets::default()));
     assert!(report.findings.iter().all(|finding| !finding.pattern.is_empty()));
 }
 
-fn outbound_json(first: u8, body: &[u8], meter: &mut Meter) {
+fn outbound_json(first: u8, body: &[u8], meter: &mut CostMeter) {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return };
-    let scope = if first.is_multiple_of(2) { Scope::Service } else { Scope::Proxy };
+    let scope = if first.is_multiple_of(2) { LeakScope::Service } else { LeakScope::Proxy };
     meter.watch(|| SCANNER.scan(&leak::parts_of("", &value), scope, &LiveSecrets::default()));
 }
 
-/// What a hostile worker writes, whole and in pieces: it makes no difference how it comes.
-fn frame(first: u8, body: &[u8], meter: &mut Meter) {
+/// The frames of a hostile worker, whole and in pieces: the result is the same.
+fn frame(first: u8, body: &[u8], meter: &mut CostMeter) {
     let read = |step: usize| {
-        let (mut decoder, mut frames, mut broken) = (Decoder::default(), 0, false);
+        let (mut decoder, mut frames, mut broken) = (WorkerFrameDecoder::default(), 0, false);
         for piece in body.chunks(step.max(1)) {
             decoder.feed(piece);
             loop {
                 match decoder.next_frame() {
                     Ok(Some(frame)) => {
                         frames += 1;
-                        black_box(ToGateway::decode(frame.clone()).is_ok());
-                        black_box(ToWorker::decode(frame).is_ok());
+                        black_box(MessageToGateway::decode(frame.clone()).is_ok());
+                        black_box(MessageToWorker::decode(frame).is_ok());
                     }
                     Ok(None) => break,
                     Err(_) => {
@@ -274,21 +287,21 @@ fn frame(first: u8, body: &[u8], meter: &mut Meter) {
     assert_eq!(whole, meter.watch(|| read(usize::from(first) + 64)), "in one piece and in many");
 }
 
-fn strict_json(_: u8, body: &[u8], meter: &mut Meter) {
+fn strict_json(_: u8, body: &[u8], meter: &mut CostMeter) {
     let Ok(value) = meter.watch(|| strict::parse(body, &strict::REQUEST)) else { return };
-    let text = meter.watch(|| strict::canonical(&value));
-    let again = strict::parse(&text, &strict::Limits { bytes: usize::MAX, ..strict::REQUEST });
+    let text = meter.watch(|| strict::to_canonical_bytes(&value));
+    let again = strict::parse(&text, &strict::JsonLimits { bytes: usize::MAX, ..strict::REQUEST });
     assert_eq!(again.as_ref(), Ok(&value), "what is written is what was read");
-    assert_eq!(strict::canonical(&value), text);
+    assert_eq!(strict::to_canonical_bytes(&value), text);
 }
 
 static CATALOGUE: LazyLock<Arc<Catalogue>> =
     LazyLock::new(|| Arc::new(Catalogue::builtin().unwrap_or_else(|error| panic!("{error}"))));
 
-fn policy_yaml(_: u8, body: &[u8], meter: &mut Meter) {
+fn policy_yaml(_: u8, body: &[u8], meter: &mut CostMeter) {
     let Ok(text) = std::str::from_utf8(body) else { return };
-    let source = Source { name: "org.yaml".into(), text: text.to_owned() };
-    let sources = Sources { org: Some(source), agents: Vec::new() };
+    let source = PolicySource { name: "org.yaml".into(), text: text.to_owned() };
+    let sources = PolicySources { org: Some(source), agents: Vec::new() };
     drop(meter.watch(|| Policy::load(&sources, &CATALOGUE).map(drop)));
     if let Ok(once) = policy::format("org.yaml", text) {
         let twice = policy::format("org.yaml", &once);
@@ -296,30 +309,34 @@ fn policy_yaml(_: u8, body: &[u8], meter: &mut Meter) {
     }
 }
 
-fn proxy_yaml(_: u8, body: &[u8], meter: &mut Meter) {
+fn proxy_yaml(_: u8, body: &[u8], meter: &mut CostMeter) {
     let Ok(text) = std::str::from_utf8(body) else { return };
     if let Ok(proxy) = meter.watch(|| proxy::Proxy::from_yaml(text)) {
         meter.watch(|| proxy.check("shop"));
     }
 }
 
-fn menu(first: u8, body: &[u8], meter: &mut Meter) {
+fn menu(first: u8, body: &[u8], meter: &mut CostMeter) {
     let Ok(text) = std::str::from_utf8(body) else { return };
     if let Ok(reply) = meter.watch(|| reply::parse(text)) {
         assert!(text.trim().starts_with(reply.code()), "an answer is the digit that was sent");
     }
     let choices = ["tea".to_owned(), "coffee".to_owned()];
-    for form in [voice::Form::Menu, voice::Form::Choice(&choices), voice::Form::Batch { items: u32::from(first) }] {
-        drop(meter.watch(|| voice::read(text, form)));
+    for form in [
+        reply_meaning::ExpectedReplyForm::Menu,
+        reply_meaning::ExpectedReplyForm::Choice(&choices),
+        reply_meaning::ExpectedReplyForm::Batch { items: u32::from(first) },
+    ] {
+        drop(meter.watch(|| reply_meaning::read(text, form)));
     }
     let read = meter.watch(|| mail::read_reply(text));
     assert!(read.words.len() <= text.len(), "nobody's words are added");
 }
 
-fn audit_files(first: u8, body: &[u8], meter: &mut Meter) {
+fn audit_files(first: u8, body: &[u8], meter: &mut CostMeter) {
     match first % 3 {
-        0 => drop(meter.watch(|| audit::note::Note::parse(body).map(drop))),
-        1 => drop(meter.watch(|| audit::prove::Proof::parse(body).map(drop))),
-        _ => drop(meter.watch(|| audit::export::Log::parse(body).map(drop))),
+        0 => drop(meter.watch(|| audit::note::SignedNote::parse(body).map(drop))),
+        1 => drop(meter.watch(|| audit::prove::AuditEntryProof::parse(body).map(drop))),
+        _ => drop(meter.watch(|| audit::export::AuditExportHeader::parse(body).map(drop))),
     }
 }

@@ -1,47 +1,48 @@
-//! Accounts at services somebody else wrote: a Gmail, an authorization server and a Bot API for the tests.
+//! Third-party account services for the tests: a Gmail emulator, an authorization server and a Bot API server.
 //!
-//! Takes a network to install them from, once, with pinned versions; gives the addresses of running servers. Promise:
-//! they listen on loopback only and end with the run; what cannot be installed or started is skipped by name.
+//! Installs pinned versions from the network, once; gives the addresses of running servers. Promise: they listen on
+//! loopback only and stop with the run; a server that cannot be installed or started is skipped by name.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::command::Line;
-use crate::mcp::{done, installed};
-use crate::report::{Outcome, Report};
+use crate::command::CommandLine;
+use crate::mcp::{installed, run_to_end};
+use crate::report::{SuiteOutcome, SuiteReport};
 
-/// What is installed: what `crates/testkit/counterparts/*/package.json` say.
+/// The packages to install, as in `crates/testkit/counterparts/*/package.json`.
 const NPM: [&str; 5] =
     ["node@24.21.0", "emulate@0.12.2", "@emulators/core@0.6.1", "oidc-provider@9.13.3", "telegram-test-api@4.2.1"];
-/// Where the tests find them: variable, name of the suite, launcher.
+/// The servers: variable with the address, name of the suite, launcher.
 const SERVERS: [(&str, &str, &str); 3] = [
-    ("SLUICE_TEST_GMAIL_EMULATOR", "somebody else's gmail", "gmail/strict.mjs"),
-    ("SLUICE_TEST_OIDC", "somebody else's sign-in", "oidc/provider.mjs"),
-    ("SLUICE_TEST_TELEGRAM", "somebody else's telegram", "telegram/server.mjs"),
+    ("SLUICE_TEST_GMAIL_EMULATOR", "third-party gmail", "gmail/strict.mjs"),
+    ("SLUICE_TEST_OIDC", "third-party sign-in", "oidc/provider.mjs"),
+    ("SLUICE_TEST_TELEGRAM", "third-party telegram", "telegram/server.mjs"),
 ];
 
-/// Running servers. They end when this does.
-pub struct Servers {
+/// Running servers. They stop when this is dropped.
+pub struct AccountServers {
     children: Vec<Child>,
-    /// Variables and addresses.
+    /// Variables with their addresses.
     at: Vec<(&'static str, String)>,
 }
 
-/// Installs and starts them.
-pub fn start(report: &mut Report) -> Servers {
-    let mut servers = Servers { children: Vec::new(), at: Vec::new() };
+/// Installs and starts the servers.
+pub fn start(report: &mut SuiteReport) -> AccountServers {
+    let mut servers = AccountServers { children: Vec::new(), at: Vec::new() };
     let folder = report.time("accounts (npm)", || installed("accounts", &NPM, npm));
     for (variable, name, launcher) in SERVERS {
         let started = report.time(name, || match &folder {
-            None => {
-                (Outcome::Skipped(format!("its tests were not run: it is not installed; they need {variable}")), None)
-            }
+            None => (
+                SuiteOutcome::Skipped(format!("its tests were not run: it is not installed; they need {variable}")),
+                None,
+            ),
             Some(folder) => match launched(folder, launcher) {
-                Ok(server) => (Outcome::Passed, Some(server)),
+                Ok(server) => (SuiteOutcome::Passed, Some(server)),
                 Err(reason) => {
-                    (Outcome::Skipped(format!("its tests were not run: {reason}; they need {variable}")), None)
+                    (SuiteOutcome::Skipped(format!("its tests were not run: {reason}; they need {variable}")), None)
                 }
             },
         });
@@ -53,16 +54,16 @@ pub fn start(report: &mut Report) -> Servers {
     servers
 }
 
-impl Servers {
-    /// The tests with everything they need; where something is missing, they must not insist.
-    pub fn tell(&self, tests: Line) -> Line {
+impl AccountServers {
+    /// Gives the test command the addresses; if a server is missing, it removes the strict mode.
+    pub fn add_environment(&self, tests: CommandLine) -> CommandLine {
         let told = self.at.iter().fold(tests, |line, (variable, address)| line.env(variable, address));
         if self.at.len() == SERVERS.len() { told } else { told.without("SLUICE_TEST_STRICT") }
     }
 }
 
-impl Servers {
-    /// For a person who runs single tests by hand: says where they are, and stays until they end.
+impl AccountServers {
+    /// For a person who runs single tests: prints the addresses, and waits until the servers stop.
     pub fn keep(mut self) {
         for (variable, address) in &self.at {
             println!("export {variable}={address}");
@@ -74,7 +75,7 @@ impl Servers {
     }
 }
 
-impl Drop for Servers {
+impl Drop for AccountServers {
     fn drop(&mut self) {
         for child in &mut self.children {
             let _gone = child.kill();
@@ -85,10 +86,10 @@ impl Drop for Servers {
 
 fn npm(folder: &Path) -> Result<(), String> {
     let folder = folder.display().to_string();
-    done(&Line::new(&["npm", "install", "--prefix", &folder, "--no-audit", "--no-fund"]).args(&NPM))
+    run_to_end(&CommandLine::new(&["npm", "install", "--prefix", &folder, "--no-audit", "--no-fund"]).args(&NPM))
 }
 
-/// A server that has said that it is ready, and where.
+/// Starts a server and waits until it reports its address.
 fn launched(folder: &Path, launcher: &str) -> Result<(Child, String), String> {
     let words = |error: std::io::Error| error.to_string();
     let port = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).map_err(words)?.port();
@@ -96,8 +97,8 @@ fn launched(folder: &Path, launcher: &str) -> Result<(Child, String), String> {
     command.arg(Path::new("crates/testkit/counterparts").join(launcher)).arg(folder).arg(port.to_string());
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(words)?;
     let mut first = String::new();
-    let mut said = BufReader::new(child.stdout.take().ok_or("it has no voice")?);
-    // It may have something to say before it is ready.
+    let mut said = BufReader::new(child.stdout.take().ok_or("its output cannot be read")?);
+    // It may print other lines before it is ready.
     while !first.starts_with("ready ") {
         first.clear();
         if said.read_line(&mut first).map_err(words)? == 0 {

@@ -1,13 +1,13 @@
-//! What failed tests printed, taken from the output of `cargo test`.
+//! The output of failed tests, extracted from the output of `cargo test`.
 //!
-//! Takes the output line by line; gives it back shortened, test by test. Promise: every failed test is named, and what is
-//! shown of each is bounded.
+//! Takes the output line by line; gives it back shortened, test by test. Promise: every failed test is named, and the
+//! text shown for each test is limited.
 
 use std::fmt;
 
-/// Most characters shown of one failed test: its beginning, where the assertion is.
+/// Most characters shown per failed test: the beginning, which has the assertion.
 const LONGEST: usize = 3_000;
-/// Most failed tests of which more than the name is shown.
+/// Most failed tests shown with more than their name.
 const MOST: usize = 12;
 
 /// The failed tests of a run.

@@ -1,12 +1,12 @@
-//! The tables of the fault scenarios, put together into one.
+//! Combines the tables of the fault scenarios into one.
 //!
-//! Takes what the tests print; gives one row for each scenario and class of effect, and their sum. Promise: a scenario that
-//! ran several times is counted as often.
+//! Takes the output of the tests; gives one row for each scenario and class of effect, and their sum. Promise: a
+//! scenario that ran several times is counted each time.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What is counted of each class, in the order in which the scenarios print it.
+/// The counts of each class, in the order in which the scenarios print them.
 const COLUMNS: [&str; 8] =
     ["acknowledged", "executed", "lost", "doubled", "after cancel", "asked", "without doubt", "open"];
 
@@ -15,7 +15,7 @@ const COLUMNS: [&str; 8] =
 pub struct FaultTables(BTreeMap<(String, String), [u64; 8]>);
 
 impl FaultTables {
-    /// Takes a line of the tests' output. What is no row of a table is passed by.
+    /// Reads a line of the tests' output. Lines that are not rows of a table are ignored.
     pub fn read(&mut self, line: &str) {
         let words: Vec<&str> = line.split(" | ").map(str::trim).collect();
         let ["faults", scenario, class, figures @ ..] = words.as_slice() else { return };

@@ -1,45 +1,45 @@
-//! `cargo xtask fuzz`: libFuzzer on every reader of bytes that somebody else wrote, with the cost counted.
+//! `cargo xtask fuzz`: libFuzzer on every parser of untrusted bytes, with the cost counted.
 //!
-//! Takes a target and how long, or `--quick` for a minute of each; gives what was run and found. Promise: the toolchain
-//! of this repository is enough (a C++ compiler builds libFuzzer, once); a finding is written to `target/fuzz`, shown,
-//! and makes the recipe fail; what is kept in `fuzz/corpus` is replayed first.
+//! Takes a target and a duration, or `--quick` for a minute per target; gives what was run and found. Promise: the
+//! toolchain of this repository is enough (a C++ compiler builds libFuzzer, once); a finding is shown, written to
+//! `target/fuzz`, and makes the recipe fail; the inputs in `fuzz/corpus` are replayed first.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::command::Line;
-use crate::packages::{need, said};
+use crate::command::CommandLine;
+use crate::packages::{command_output, need};
 
 const MANIFEST: &str = "fuzz/Cargo.toml";
 const CORPUS: &str = "fuzz/corpus";
-/// Edges for the fuzzer, comparisons for its guesses, loads for the cost.
+/// Coverage of edges for the fuzzer, of comparisons for its guesses, of loads for the cost.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
      -Cllvm-args=-sanitizer-coverage-trace-compares -Cllvm-args=-sanitizer-coverage-trace-loads";
-/// Longest input that is tried; the program stretches what it is given on its own.
+/// Longest input; the program extends its input on its own.
 const LONGEST: &str = "-max_len=4096";
 const QUICK: u32 = 60;
-/// Targets that link what reads whole mails, which takes longer to build than all the rest: fuzzed only when named.
+/// Targets that link the mail parsers, which take longer to build than everything else: fuzzed only when named.
 const MAILS: [&str; 2] = ["mime", "reply"];
 
-/// What was asked for.
+/// The parsed arguments.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// Every target, so many seconds each.
+pub enum FuzzRun {
+    /// Every target, for this many seconds each.
     All(u32),
-    /// One of them.
+    /// One target, for this many seconds.
     One(String, u32),
-    /// Only the kept inputs, of all targets, with what each costs if that is wanted.
+    /// Only the stored inputs of all targets, with the cost of each if requested.
     Replay { costs: bool },
-    /// Puts what was found worth keeping into `fuzz/corpus`, as little of it as covers the same.
+    /// Adds new inputs to `fuzz/corpus`, minimised to the same coverage.
     Keep,
 }
 
-impl Asked {
-    /// Reads the words after `fuzz`.
+impl FuzzRun {
+    /// Parses the words after `fuzz`.
     pub fn read(words: &[&str]) -> Result<Self, String> {
-        let seconds = |text: &str| text.parse().map_err(|_| format!("`{text}` is no number of seconds"));
+        let seconds = |text: &str| text.parse().map_err(|_| format!("`{text}` is not a number of seconds"));
         match words {
             ["--quick"] => Ok(Self::All(QUICK)),
             ["--seconds", n] => Ok(Self::All(seconds(n)?)),
@@ -53,8 +53,8 @@ impl Asked {
     }
 }
 
-/// Does it.
-pub fn run(asked: &Asked) -> ExitCode {
+/// Runs it.
+pub fn run(asked: &FuzzRun) -> ExitCode {
     match try_run(asked) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -65,8 +65,8 @@ pub fn run(asked: &Asked) -> ExitCode {
     }
 }
 
-fn try_run(asked: &Asked) -> Result<bool, String> {
-    let mails = matches!(asked, Asked::One(target, _) if MAILS.contains(&target.as_str()));
+fn try_run(asked: &FuzzRun) -> Result<bool, String> {
+    let mails = matches!(asked, FuzzRun::One(target, _) if MAILS.contains(&target.as_str()));
     let program = build(mails)?;
     let targets: Vec<String> =
         targets()?.into_iter().filter(|target| mails || !MAILS.contains(&target.as_str())).collect();
@@ -74,15 +74,15 @@ fn try_run(asked: &Asked) -> Result<bool, String> {
         targets.iter().try_fold(true, |fine, target| Ok::<_, String>(each(target)? && fine))
     };
     match asked {
-        Asked::All(seconds) => all(&|target| fuzz(&program, target, *seconds)),
-        Asked::One(target, seconds) if targets.contains(target) => fuzz(&program, target, *seconds),
-        Asked::One(target, _) => Err(format!("there is no target `{target}`: {}", targets.join(", "))),
-        Asked::Replay { costs } => all(&|target| replay(&program, target, *costs)),
-        Asked::Keep => all(&|target| keep(&program, target)),
+        FuzzRun::All(seconds) => all(&|target| fuzz(&program, target, *seconds)),
+        FuzzRun::One(target, seconds) if targets.contains(target) => fuzz(&program, target, *seconds),
+        FuzzRun::One(target, _) => Err(format!("there is no target `{target}`: {}", targets.join(", "))),
+        FuzzRun::Replay { costs } => all(&|target| replay(&program, target, *costs)),
+        FuzzRun::Keep => all(&|target| keep(&program, target)),
     }
 }
 
-/// The targets, by their folders.
+/// The targets: the names of the corpus folders.
 fn targets() -> Result<Vec<String>, String> {
     let words = |error: std::io::Error| format!("{CORPUS}: {error}");
     let mut names = Vec::new();
@@ -93,12 +93,12 @@ fn targets() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Builds the program with everything counted. Programs that only run while building are not.
+/// Builds the program with coverage instrumentation, except for build scripts.
 fn build(mails: bool) -> Result<PathBuf, String> {
     need("g++", "g++")?;
-    let host = said(&Line::new(&["rustc", "--print", "host-tuple"]))?;
+    let host = command_output(&CommandLine::new(&["rustc", "--print", "host-tuple"]))?;
     let folder = "target/fuzz/build";
-    let line = Line::cargo(&["build", "--release", "--manifest-path", MANIFEST, "--target", &host])
+    let line = CommandLine::cargo(&["build", "--release", "--manifest-path", MANIFEST, "--target", &host])
         .args(&["--target-dir", folder])
         .args(if mails { &["--features", "mail"] } else { &[] })
         .env("RUSTFLAGS", FLAGS);
@@ -110,11 +110,11 @@ fn build(mails: bool) -> Result<PathBuf, String> {
     }
 }
 
-fn program(program: &Path, target: &str) -> Line {
-    Line::new(&[&program.display().to_string()]).env("SLUICE_FUZZ", target)
+fn program(program: &Path, target: &str) -> CommandLine {
+    CommandLine::new(&[&program.display().to_string()]).env("SLUICE_FUZZ", target)
 }
 
-/// What was found worth keeping, by this machine only.
+/// The folder of inputs found on this machine.
 fn grown(target: &str) -> Result<String, String> {
     let folder = format!("target/fuzz/corpus/{target}");
     fs::create_dir_all(&folder).map_err(|error| format!("{folder}: {error}"))?;
@@ -159,15 +159,17 @@ fn replay(binary: &Path, target: &str, costs: bool) -> Result<bool, String> {
     }
     let files = fs::read_dir(&kept).map_err(|error| error.to_string())?.count();
     match costs.then(|| dearest(&String::from_utf8_lossy(&output.stdout))) {
-        None => println!("{target:14} {files:4} inputs, within their allowance"),
+        None => println!("{target:14} {files:4} inputs, within their limits"),
         Some((base, slope)) => {
-            println!("{target:14} {files:4} inputs, dearest: {base} loads below 512 bytes, then {slope} a byte")
+            println!(
+                "{target:14} {files:4} inputs, most expensive: {base} loads below 512 bytes, then {slope} per byte"
+            )
         }
     }
     Ok(true)
 }
 
-/// The dearest short input, and the dearest byte of a longer one.
+/// The cost of the most expensive short input, and the highest cost per byte of longer ones.
 fn dearest(printed: &str) -> (u64, u64) {
     let (mut base, mut slope) = (0, 0);
     for line in printed.lines() {
@@ -186,7 +188,7 @@ fn dearest(printed: &str) -> (u64, u64) {
     (base, slope)
 }
 
-/// libFuzzer's own merge: the fewest and smallest that reach what all of them reach.
+/// libFuzzer's merge: the fewest and smallest inputs with the coverage of all of them.
 fn keep(binary: &Path, target: &str) -> Result<bool, String> {
     let (grown, kept) = (grown(target)?, format!("{CORPUS}/{target}"));
     let line = program(binary, target).args(&["-merge=1", "-timeout=20", "-max_len=2048", &kept, &grown]);
@@ -210,11 +212,11 @@ mod tests {
 
     #[test]
     fn a_target_takes_its_time_and_quick_takes_all_of_them() {
-        assert_eq!(Asked::read(&["--quick"]), Ok(Asked::All(60)));
-        assert_eq!(Asked::read(&["html"]), Ok(Asked::One("html".into(), 60)));
-        assert_eq!(Asked::read(&["html", "--seconds", "5"]), Ok(Asked::One("html".into(), 5)));
-        assert!(Asked::read(&["--fast"]).is_err());
-        assert!(Asked::read(&["html", "--seconds", "long"]).is_err());
+        assert_eq!(FuzzRun::read(&["--quick"]), Ok(FuzzRun::All(60)));
+        assert_eq!(FuzzRun::read(&["html"]), Ok(FuzzRun::One("html".into(), 60)));
+        assert_eq!(FuzzRun::read(&["html", "--seconds", "5"]), Ok(FuzzRun::One("html".into(), 5)));
+        assert!(FuzzRun::read(&["--fast"]).is_err());
+        assert!(FuzzRun::read(&["html", "--seconds", "long"]).is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The recipes of this repository: `cargo xtask check | test | nightly | bench | eval | fuzz | mcp | accounts | mail | pg`.
 //!
-//! Takes a recipe by name; gives the plain command lines it runs, their output, and a table at the
-//! end. Promise: the last line of `check` and `test` counts every suite, one that was skipped is
+//! Takes a recipe by name; prints the command lines it runs, their output, and a table at the
+//! end. Promise: the last line of `check` and `test` counts every suite, a skipped suite is
 //! named with its reason, and the exit code is zero only if nothing failed.
 #![expect(clippy::disallowed_methods, reason = "a tool for people at a terminal: real time and environment")]
 
@@ -21,40 +21,41 @@ mod postgres;
 mod report;
 mod scanners;
 mod schemathesis;
+mod tools;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use command::Line;
+use command::CommandLine;
 use faults::FaultTables;
-use report::{Outcome, Report};
+use report::{SuiteOutcome, SuiteReport};
 
 const USAGE: &str = "\
 cargo xtask check                    format, lints, repository rules, documentation
-cargo xtask test [--strict] [FILTER] everything: check, all tests, the demo without a person
-                                     --strict: what would be skipped is a failure
+cargo xtask test [--strict] [FILTER] everything: check, all tests, the demo without questions
+                                     --strict: a skipped suite counts as failed
                                      FILTER: only the tests whose name contains it
 cargo xtask nightly [FILTER]         the long tests at full length: tens of thousands of kills, restores and simulated
-                                     installations; `test` runs a slice of each. FILTER: one of their modules
-cargo xtask nightly faults           kills, power cuts, full disks, cut connections and failovers under load, held against
-                                     a service that counts, with one table of what came of every write
+                                     installations; `test` runs a part of each. FILTER: one of their modules
+cargo xtask nightly faults           kills, power cuts, full disks, cut connections and failovers under load, compared with
+                                     a service that counts, with one table of the outcome of every write
 cargo xtask bench [NAME]             the measurements in benches/, with a private PostgreSQL; the report
                                      goes to docs/benchmarks.md
-cargo xtask eval [--corpora DIR] [--misses] recall and false positives of the checks on content, per source, kind
+cargo xtask eval [--corpora DIR] [--misses] recall and false positives of the content checks, per source, kind
                                      and carrier
 cargo xtask eval --agentdojo [PASS]  AgentDojo's published suites through the real corridor, without a model and with the
                                      detector switched off; PASS: alone, helped, attacked
-cargo xtask fuzz --quick             a minute of fuzzing for each reader of outside bytes, with the cost counted
-cargo xtask fuzz TARGET [--seconds N] one of them; `fuzz/corpus` names them. --replay: only what is kept; --costs: and
-                                     what it costs; --keep: minimise what was found into `fuzz/corpus`
+cargo xtask fuzz --quick             a minute of fuzzing for each parser of untrusted bytes, with the cost counted
+cargo xtask fuzz TARGET [--seconds N] one target; `fuzz/corpus` has a folder for each. --replay: only stored inputs; --costs: and
+                                     their cost; --keep: minimise new inputs into `fuzz/corpus`
 cargo xtask mcp [--strict]           real clients of the Model Context Protocol against the gate; part of `test`
-cargo xtask accounts                 somebody else's Gmail, sign-in and Bot API until Ctrl-C; part of `test`
-cargo xtask mail                     somebody else's post office until Ctrl-C; part of `test`
+cargo xtask accounts                 third-party Gmail, sign-in and Bot API servers until Ctrl-C; part of `test`
+cargo xtask mail                     a third-party mail server until Ctrl-C; part of `test`
 cargo xtask pg                       a private PostgreSQL until Ctrl-C";
 
 fn main() -> ExitCode {
     let Some(root) = Path::new(env!("CARGO_MANIFEST_DIR")).parent() else {
-        return refuse("xtask must sit in a folder of the repository");
+        return refuse("xtask must be in a folder of the repository");
     };
     if let Err(error) = std::env::set_current_dir(root) {
         return refuse(&format!("cannot enter the repository: {error}"));
@@ -62,8 +63,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["check"] => check(Report::new()).finish(),
-        ["test", rest @ ..] => match Asked::read(rest) {
+        ["check"] => check(SuiteReport::new()).finish(),
+        ["test", rest @ ..] => match TestArgs::read(rest) {
             Ok(asked) => test(&asked).finish(),
             Err(stranger) => refuse(&format!("`test` does not know `{stranger}`\n\n{USAGE}")),
         },
@@ -71,23 +72,23 @@ fn main() -> ExitCode {
         ["nightly", filter] if !filter.starts_with('-') => nightly(Some(filter)).finish(),
         ["bench", rest @ ..] => bench(rest),
         ["eval", rest @ ..] => eval(rest),
-        ["fuzz", rest @ ..] => match fuzz::Asked::read(rest) {
+        ["fuzz", rest @ ..] => match fuzz::FuzzRun::read(rest) {
             Ok(asked) => fuzz::run(&asked),
             Err(reason) => refuse(&format!("{reason}\n\n{USAGE}")),
         },
         ["mcp", rest @ ..] => {
-            let mut report = Report::new().strict(rest.contains(&"--strict"));
+            let mut report = SuiteReport::new().strict(rest.contains(&"--strict"));
             mcp::suites(&mut report);
             mounts::suite(&mut report);
             report.finish()
         }
         ["accounts"] => {
-            let mut report = Report::new().strict(true);
+            let mut report = SuiteReport::new().strict(true);
             accounts::start(&mut report).keep();
             report.finish()
         }
         ["mail"] => {
-            let mut report = Report::new().strict(true);
+            let mut report = SuiteReport::new().strict(true);
             mail::start(&mut report).keep();
             report.finish()
         }
@@ -100,15 +101,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// What `test` was asked for.
+/// The parsed arguments of `test`.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct TestArgs {
     strict: bool,
     filter: Option<String>,
 }
 
-impl Asked {
-    /// Reads the words after `test`, or gives the one it does not know.
+impl TestArgs {
+    /// Parses the words after `test`; the error is the unknown word.
     fn read(words: &[&str]) -> Result<Self, String> {
         let mut asked = Self::default();
         for word in words {
@@ -122,57 +123,62 @@ impl Asked {
     }
 }
 
-/// What needs no service and little time.
-fn check(mut report: Report) -> Report {
-    report.run("format", &Line::cargo(&["fmt", "--all", "--check"]));
-    report.run("lints", &Line::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-    report.run_tests("repository rules", &Line::cargo(&["test", "--package", "sluice-testkit", "--test", "tidy"]));
-    let doc = Line::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+/// The suites that need no service and little time.
+fn check(mut report: SuiteReport) -> SuiteReport {
+    report.run("format", &CommandLine::cargo(&["fmt", "--all", "--check"]));
+    report.run("lints", &CommandLine::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
+    report
+        .run_tests("repository rules", &CommandLine::cargo(&["test", "--package", "sluice-testkit", "--test", "tidy"]));
+    let doc = CommandLine::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
     report.run("documentation", &doc);
     report
 }
 
-/// Everything; or, with a filter, only the tests it names.
-fn test(asked: &Asked) -> Report {
-    let mut report = Report::new().strict(asked.strict);
+/// All suites; with a filter, only the tests that match it.
+fn test(asked: &TestArgs) -> SuiteReport {
+    let mut report = SuiteReport::new().strict(asked.strict);
     if asked.filter.is_none() {
         report = check(report);
+        tools::suites(&mut report);
     }
-    let mut tests = Line::cargo(&["test", "--workspace", "--no-fail-fast"]);
+    let mut tests = CommandLine::cargo(&["test", "--workspace", "--no-fail-fast"]);
     if asked.strict {
         tests = tests.env("SLUICE_TEST_STRICT", "1");
     }
     if let Some(filter) = &asked.filter {
         tests = tests.args(&["--", filter]);
     }
-    // The server lives until the end of this function and goes with it, whatever happens in between.
+    // The server lives until the end of this function and is always stopped then.
     let server = report.time("postgresql server", || match postgres::start() {
-        Ok(server) => (Outcome::Passed, Some(server)),
-        Err(reason) => {
-            (Outcome::Skipped(format!("tests on PostgreSQL were not run: {reason}; they need {}", postgres::URL)), None)
-        }
+        Ok(server) => (SuiteOutcome::Passed, Some(server)),
+        Err(reason) => (
+            SuiteOutcome::Skipped(format!("tests on PostgreSQL were not run: {reason}; they need {}", postgres::URL)),
+            None,
+        ),
     });
     if let Some(server) = &server {
         tests = tests.env(postgres::URL, server.url());
     } else {
-        // A strict run has failed by now; the remaining tests still say what they can.
+        // A strict run has failed by now; the remaining tests can still report their results.
         tests = tests.without("SLUICE_TEST_STRICT");
     }
-    // Without it nobody can see whether an answer left before its bytes were on disk.
+    // Without it nobody can check whether an answer was sent before its bytes were on disk.
     report.time("strace", || match packages::need("strace", "strace") {
-        Ok(()) => (Outcome::Passed, ()),
-        Err(reason) => (Outcome::Skipped(format!("syncs to disk were not watched: {reason}")), ()),
+        Ok(()) => (SuiteOutcome::Passed, ()),
+        Err(reason) => (SuiteOutcome::Skipped(format!("syncs to disk were not checked: {reason}")), ()),
     });
     report.time("git", || match packages::need("git", "git") {
-        Ok(()) => (Outcome::Passed, ()),
-        Err(reason) => (Outcome::Skipped(format!("repositories were not worked on: {reason}")), ()),
+        Ok(()) => (SuiteOutcome::Passed, ()),
+        Err(reason) => (SuiteOutcome::Skipped(format!("the tests with git repositories were not run: {reason}")), ()),
     });
     need_faketime(&mut report);
     let fuzzer =
         std::env::current_dir().map_err(|error| error.to_string()).and_then(|root| schemathesis::install(&root));
     report.time("schemathesis", || match &fuzzer {
-        Ok(_) => (Outcome::Passed, ()),
-        Err(reason) => (Outcome::Skipped(format!("the API was not held against its description: {reason}")), ()),
+        Ok(_) => (SuiteOutcome::Passed, ()),
+        Err(reason) => {
+            (SuiteOutcome::Skipped(format!("the API was not checked against its description: {reason}")), ())
+        }
     });
     if let Ok(program) = &fuzzer {
         tests = tests.env(schemathesis::PROGRAM, &program.display().to_string());
@@ -180,32 +186,32 @@ fn test(asked: &Asked) -> Report {
     let described =
         std::env::current_dir().map_err(|error| error.to_string()).and_then(|root| discovery::install(&root));
     report.time("gmail description", || match &described {
-        Ok(_) => (Outcome::Passed, ()),
+        Ok(_) => (SuiteOutcome::Passed, ()),
         Err(reason) => {
-            (Outcome::Skipped(format!("requests to Gmail were not held against its description: {reason}")), ())
+            (SuiteOutcome::Skipped(format!("requests to Gmail were not checked against its description: {reason}")), ())
         }
     });
     match &described {
         Ok(file) => tests = tests.env(discovery::FILE, &file.display().to_string()),
-        // A strict run has failed by now; the remaining tests still say what they can.
+        // A strict run has failed by now; the remaining tests can still report their results.
         Err(_) => tests = tests.without("SLUICE_TEST_STRICT"),
     }
-    // They live until the end of this function, as the database server does.
+    // They live until the end of this function, like the database server.
     let accounts = accounts::start(&mut report);
-    tests = accounts.tell(tests);
+    tests = accounts.add_environment(tests);
     let mail = mail::start(&mut report);
-    tests = mail.tell(tests);
+    tests = mail.add_environment(tests);
     report.run_tests("tests", &tests);
     if asked.filter.is_none() {
-        // A demo that prints nothing has shown nothing, whatever it exits with.
-        report.run_aloud("demo", &Line::cargo(&["run", "--package", "sluice", "--", "demo", "--headless"]));
+        // A demo that prints nothing has shown nothing, whatever its exit code is.
+        report.run_aloud("demo", &CommandLine::cargo(&["run", "--package", "sluice", "--", "demo", "--headless"]));
         mcp::suites(&mut report);
         mounts::suite(&mut report);
     }
     report
 }
 
-/// The tests that have a whole matrix beside the slice of every run: package, test binary, module.
+/// The tests with a full matrix beside the part that every run covers: package, test binary, module.
 const LONG: [(&str, &str, &str); 6] = [
     ("sluice-testkit", "sim", "whatever_breaks"),
     ("sluice-testkit", "kill", "anywhere"),
@@ -215,16 +221,16 @@ const LONG: [(&str, &str, &str); 6] = [
     ("sluice-gateway", "it", "restores"),
 ];
 
-/// The module whose tables are put together.
+/// The module whose tables are combined.
 const FAULTS: &str = "faults::";
 
-/// The long tests at full length. Skips count as failures: a night in which nothing ran proves nothing.
-fn nightly(filter: Option<&str>) -> Report {
-    let mut report = Report::new().strict(true);
-    // The server lives until the end of this function and goes with it, whatever happens in between.
+/// The long tests at full length. Skipped tests count as failures: a night in which nothing ran proves nothing.
+fn nightly(filter: Option<&str>) -> SuiteReport {
+    let mut report = SuiteReport::new().strict(true);
+    // The server lives until the end of this function and is always stopped then.
     let server = report.time("postgresql server", || match postgres::start() {
-        Ok(server) => (Outcome::Passed, Some(server)),
-        Err(reason) => (Outcome::Skipped(reason), None),
+        Ok(server) => (SuiteOutcome::Passed, Some(server)),
+        Err(reason) => (SuiteOutcome::Skipped(reason), None),
     });
     let Some(server) = server else { return report };
     if filter.is_none_or(|filter| FAULTS.contains(filter)) {
@@ -235,9 +241,9 @@ fn nightly(filter: Option<&str>) -> Report {
         if filter.is_some_and(|filter| !module.contains(filter)) {
             continue;
         }
-        let mut line = Line::cargo(&["test", "--package", package, "--test", binary, "--", module]);
+        let mut line = CommandLine::cargo(&["test", "--package", package, "--test", binary, "--", module]);
         if module == FAULTS {
-            // Aloud: the tables are wanted also where all is well. The answers by mail have faults of their own.
+            // With output: the tables are needed even if all tests pass. The answers by mail have faults of their own.
             line = line.args(&["--nocapture", "--skip", "replies::"]);
         }
         let line = line.env("SLUICE_TEST_NIGHTLY", "1").env("SLUICE_TEST_STRICT", "1").env(postgres::URL, server.url());
@@ -247,15 +253,15 @@ fn nightly(filter: Option<&str>) -> Report {
     report
 }
 
-/// With libfaketime the clock of one process can be moved.
-fn need_faketime(report: &mut Report) {
+/// libfaketime can change the clock of a single process.
+fn need_faketime(report: &mut SuiteReport) {
     report.time("libfaketime", || match packages::need("faketime", "faketime") {
-        Ok(()) => (Outcome::Passed, ()),
-        Err(reason) => (Outcome::Skipped(format!("the clock of a gateway was not moved: {reason}")), ()),
+        Ok(()) => (SuiteOutcome::Passed, ()),
+        Err(reason) => (SuiteOutcome::Skipped(format!("the clock of a gateway was not changed: {reason}")), ()),
     });
 }
 
-/// Quality, not speed: how well the stages tell attacks, and the leak scan secrets, from ordinary texts.
+/// Quality, not speed: how well the stages separate attacks, and the leak scan secrets, from ordinary texts.
 fn eval(words: &[&str]) -> ExitCode {
     if let Some(("--agentdojo", passes)) = words.split_first().map(|(first, rest)| (*first, rest)) {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
@@ -264,7 +270,7 @@ fn eval(words: &[&str]) -> ExitCode {
             Err(reason) => refuse(&reason),
         };
     }
-    let inbound = Line::cargo(&["run", "--release", "--package", "sluice-content", "--example", "eval", "--"]);
+    let inbound = CommandLine::cargo(&["run", "--release", "--package", "sluice-content", "--example", "eval", "--"]);
     let misses: Vec<&str> = words.iter().copied().filter(|word| *word == "--misses").collect();
     let rest: Vec<&str> = words.iter().copied().filter(|word| *word != "--misses").collect();
     for line in [inbound.args(&rest), eval_outbound::line(&misses)] {
@@ -278,18 +284,18 @@ fn eval(words: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The measurements live in a workspace of their own, so that their dependencies stay out of ours.
+/// The benchmarks are a separate workspace, so that their dependencies are not ours.
 fn bench(names: &[&str]) -> ExitCode {
     const MANIFEST: &str = "benches/Cargo.toml";
     const REPORT: &str = "docs/benchmarks.md";
     if !Path::new(MANIFEST).is_file() {
-        return refuse(&format!("there is nothing to measure yet: `{MANIFEST}` does not exist"));
+        return refuse(&format!("there are no benchmarks yet: `{MANIFEST}` does not exist"));
     }
-    // The peers take longer to build than all the rest, and only one section is held against them.
+    // The compared programs take longer to build than everything else, and only one section needs them.
     let needs_peers = names.is_empty() || names.iter().any(|name| ["policy", "all"].contains(name));
     let features: &[&str] = if needs_peers { &[] } else { &["--no-default-features"] };
-    let build = Line::cargo(&["build", "--release", "--manifest-path", MANIFEST]).args(features);
-    let run = Line::cargo(&["run", "--release", "--manifest-path", MANIFEST]).args(features);
+    let build = CommandLine::cargo(&["build", "--release", "--manifest-path", MANIFEST]).args(features);
+    let run = CommandLine::cargo(&["run", "--release", "--manifest-path", MANIFEST]).args(features);
     let mut run = run.args(&["--"]).args(names);
     run = run.args(&["--report", REPORT]);
     let mut builds = vec![build];
@@ -297,17 +303,17 @@ fn bench(names: &[&str]) -> ExitCode {
         |section: &[&str]| names.is_empty() || names.iter().any(|name| *name == "all" || section.contains(name));
     if wants(&["spawn", "mcp"]) {
         // Workers are our own program.
-        builds.push(Line::cargo(&["build", "--release", "--package", "sluice"]));
+        builds.push(CommandLine::cargo(&["build", "--release", "--package", "sluice"]));
     }
     if wants(&["mcp"])
-        && let (Outcome::Skipped(reason) | Outcome::Failed(reason), _) = mcp::python()
+        && let (SuiteOutcome::Skipped(reason) | SuiteOutcome::Failed(reason), _) = mcp::python()
     {
-        println!("without the proxy of FastMCP: {reason}");
+        println!("the FastMCP proxy is not measured: {reason}");
     }
     if wants(&["spawn"]) {
-        // Bubblewrap is what they are held against.
+        // Workers are compared with Bubblewrap.
         if let Err(reason) = packages::need("bwrap", "bubblewrap") {
-            println!("without bubblewrap: {reason}");
+            println!("bubblewrap is not measured: {reason}");
         }
     }
     let held_against_scanners = names.is_empty() || names.iter().any(|name| ["all", "content", "leak"].contains(name));
@@ -316,15 +322,15 @@ fn bench(names: &[&str]) -> ExitCode {
             std::env::current_dir().map_err(|error| error.to_string()).and_then(|root| scanners::install(&root));
         match python {
             Ok(python) => run = run.env(scanners::PYTHON, &python.display().to_string()),
-            Err(reason) => println!("without yara-python and detect-secrets: {reason}"),
+            Err(reason) => println!("yara-python and detect-secrets are not measured: {reason}"),
         }
     }
-    // Built before the server is started: compiling beside it would only make it wait.
+    // Built before the server starts: compiling in parallel would only slow it down.
     for build in builds {
         println!("$ {build}");
         match build.status() {
             Ok(status) if status.success() => {}
-            Ok(status) => return refuse(&format!("the measurements could not be built: {status}")),
+            Ok(status) => return refuse(&format!("the benchmarks could not be built: {status}")),
             Err(error) => return refuse(&format!("cargo could not be started: {error}")),
         }
     }
@@ -342,12 +348,12 @@ fn bench(names: &[&str]) -> ExitCode {
             println!("\nthe report is in {REPORT}");
             ExitCode::SUCCESS
         }
-        Ok(status) => refuse(&format!("the measurement ended with {status}")),
+        Ok(status) => refuse(&format!("the benchmark ended with {status}")),
         Err(error) => refuse(&format!("cargo could not be started: {error}")),
     }
 }
 
-/// A server for a person who runs single tests by hand.
+/// A server for a person who runs single tests.
 fn pg() -> ExitCode {
     match postgres::start() {
         Ok(server) => {
@@ -369,15 +375,15 @@ mod tests {
 
     #[test]
     fn test_takes_strict_and_one_filter_in_any_order() {
-        let both = Asked { strict: true, filter: Some("hold".into()) };
-        assert_eq!(Asked::read(&["--strict", "hold"]), Ok(Asked { strict: true, filter: Some("hold".into()) }));
-        assert_eq!(Asked::read(&["hold", "--strict"]), Ok(both));
-        assert_eq!(Asked::read(&[]), Ok(Asked::default()));
+        let both = TestArgs { strict: true, filter: Some("hold".into()) };
+        assert_eq!(TestArgs::read(&["--strict", "hold"]), Ok(TestArgs { strict: true, filter: Some("hold".into()) }));
+        assert_eq!(TestArgs::read(&["hold", "--strict"]), Ok(both));
+        assert_eq!(TestArgs::read(&[]), Ok(TestArgs::default()));
     }
 
     #[test]
     fn a_misspelt_option_is_refused_instead_of_ignored() {
-        assert_eq!(Asked::read(&["--stric"]), Err("--stric".into()));
-        assert_eq!(Asked::read(&["one", "two"]), Err("two".into()));
+        assert_eq!(TestArgs::read(&["--stric"]), Err("--stric".into()));
+        assert_eq!(TestArgs::read(&["one", "two"]), Err("two".into()));
     }
 }

@@ -1,8 +1,8 @@
 //! Real clients of the Model Context Protocol against a real gateway.
 //!
-//! Takes nothing but a network to install them from, once, with pinned versions, into `target/counterparts`; gives one
-//! suite per client. Promise: what cannot be installed is skipped by name, the gateway is the program that was built,
-//! and it ends with the suites.
+//! Installs pinned versions from the network, once, into `target/counterparts`; gives one
+//! suite per client. Promise: a client that cannot be installed is skipped by name, the gateway is the built program,
+//! and it stops with the suites.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -10,11 +10,11 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::command::Line;
+use crate::command::CommandLine;
 use crate::mounts;
-use crate::report::{Outcome, Report};
+use crate::report::{SuiteOutcome, SuiteReport};
 
-/// What is installed, and so what the cache is good for.
+/// The packages to install; the cache is valid for exactly these.
 const NPM: [&str; 4] = [
     "node@24.21.0",
     "@modelcontextprotocol/conformance@0.2.0-alpha.12",
@@ -22,21 +22,21 @@ const NPM: [&str; 4] = [
     "@modelcontextprotocol/sdk@1.32.2",
 ];
 const PYPI: [&str; 2] = ["mcp==2.3.0", "fastmcp==4.1.2"];
-/// Revisions the conformance suite is run for, each with the scenarios that are known not to pass.
+/// Revisions that the conformance suite is run for, each with the scenarios that are known to fail.
 const REVISIONS: [(&str, &str); 2] =
     [("mcp conformance 2025-11-25", "2025-11-25"), ("mcp conformance 2026-07-28", "2026-07-28")];
 
 /// Runs every client as a suite of its own.
-pub fn suites(report: &mut Report) {
+pub fn suites(report: &mut SuiteReport) {
     let scripts = Path::new("xtask/counterparts");
     let node = report.time("mcp clients (npm)", || installed("npm", &NPM, npm));
     let python = report.time("mcp clients (PyPI)", python);
     if node.is_none() && python.is_none() {
         return;
     }
-    let Some(gate) = report.time("mcp gateway", || match Gate::open() {
-        Ok(gate) => (Outcome::Passed, Some(gate)),
-        Err(reason) => (Outcome::Failed(reason), None),
+    let Some(gate) = report.time("mcp gateway", || match McpGateway::open() {
+        Ok(gate) => (SuiteOutcome::Passed, Some(gate)),
+        Err(reason) => (SuiteOutcome::Failed(reason), None),
     }) else {
         return;
     };
@@ -71,17 +71,21 @@ pub fn suites(report: &mut Report) {
 }
 
 /// The folder of the Python packages, in a virtual environment of its own.
-pub fn python() -> (Outcome, Option<PathBuf>) {
+pub fn python() -> (SuiteOutcome, Option<PathBuf>) {
     installed("pypi", &PYPI, pypi)
 }
 
-/// The folder of a kind of package, installed now or before.
-pub fn installed(kind: &str, pins: &[&str], install: fn(&Path) -> Result<(), String>) -> (Outcome, Option<PathBuf>) {
+/// The folder of a kind of package, installed now or earlier.
+pub fn installed(
+    kind: &str,
+    pins: &[&str],
+    install: fn(&Path) -> Result<(), String>,
+) -> (SuiteOutcome, Option<PathBuf>) {
     let folder = Path::new("target/counterparts").join(kind);
     let stamp = folder.join("installed");
     let wanted = pins.join("\n");
     if fs::read_to_string(&stamp).is_ok_and(|had| had == wanted) {
-        return (Outcome::Passed, fs::canonicalize(folder).ok());
+        return (SuiteOutcome::Passed, fs::canonicalize(folder).ok());
     }
     let _none = fs::remove_dir_all(&folder);
     let made = fs::create_dir_all(&folder).map_err(|error| error.to_string());
@@ -89,25 +93,25 @@ pub fn installed(kind: &str, pins: &[&str], install: fn(&Path) -> Result<(), Str
         .and_then(|()| install(&folder))
         .and_then(|()| fs::write(&stamp, wanted).map_err(|error| error.to_string()))
     {
-        Ok(()) => (Outcome::Passed, fs::canonicalize(folder).ok()),
-        Err(reason) => (Outcome::Skipped(format!("clients could not be installed: {reason}")), None),
+        Ok(()) => (SuiteOutcome::Passed, fs::canonicalize(folder).ok()),
+        Err(reason) => (SuiteOutcome::Skipped(format!("clients could not be installed: {reason}")), None),
     }
 }
 
 fn npm(folder: &Path) -> Result<(), String> {
     let folder = folder.display().to_string();
-    // The newer Node comes as a package of its own; some clients refuse to run on older ones.
-    done(&Line::new(&["npm", "install", "--prefix", &folder, "--no-audit", "--no-fund"]).args(&NPM))
+    // Node is installed as a package, because some clients refuse to run on older versions.
+    run_to_end(&CommandLine::new(&["npm", "install", "--prefix", &folder, "--no-audit", "--no-fund"]).args(&NPM))
 }
 
 fn pypi(folder: &Path) -> Result<(), String> {
     let venv = folder.join("venv").display().to_string();
-    done(&Line::new(&["python3", "-m", "venv", &venv]))?;
-    done(&Line::new(&[&format!("{venv}/bin/pip"), "install", "--quiet"]).args(&PYPI))
+    run_to_end(&CommandLine::new(&["python3", "-m", "venv", &venv]))?;
+    run_to_end(&CommandLine::new(&[&format!("{venv}/bin/pip"), "install", "--quiet"]).args(&PYPI))
 }
 
-/// Runs a line to its end.
-pub fn done(line: &Line) -> Result<(), String> {
+/// Runs a command to its end.
+pub fn run_to_end(line: &CommandLine) -> Result<(), String> {
     println!("$ {line}");
     match line.status() {
         Ok(status) if status.success() => Ok(()),
@@ -116,8 +120,8 @@ pub fn done(line: &Line) -> Result<(), String> {
     }
 }
 
-/// A gateway of the program as it is, with an agent and a file.
-struct Gate {
+/// A gateway of the built program, with an agent and a file.
+struct McpGateway {
     child: Child,
     url: String,
     key: String,
@@ -127,18 +131,18 @@ struct Gate {
     home: PathBuf,
 }
 
-impl Gate {
+impl McpGateway {
     fn open() -> Result<Self, String> {
         let words = |error: std::io::Error| error.to_string();
-        done(&Line::cargo(&["build", "--package", "sluice"]))?;
+        run_to_end(&CommandLine::cargo(&["build", "--package", "sluice"]))?;
         let program = fs::canonicalize("target/debug/sluice").map_err(words)?.display().to_string();
         let home = Path::new("target/counterparts").join(format!("gate-{}", std::process::id()));
         let _none = fs::remove_dir_all(&home);
         let home = std::path::absolute(home).map_err(words)?;
         let home_text = home.display().to_string();
-        // The user's own configuration stays as it is.
-        let init = Line::new(&[&program, "init", "--dir", &home_text, "--agent", "clerk", "--yes"]);
-        done(&init.env("XDG_CONFIG_HOME", &format!("{home_text}-config")))?;
+        // The user's own configuration is not changed.
+        let init = CommandLine::new(&[&program, "init", "--dir", &home_text, "--agent", "clerk", "--yes"]);
+        run_to_end(&init.env("XDG_CONFIG_HOME", &format!("{home_text}-config")))?;
         fs::write(home.join("workspace/notes.txt"), "milk\n").map_err(words)?;
         let mut config = fs::OpenOptions::new().append(true).open(home.join("sluice.yaml")).map_err(words)?;
         let [main, stop] = ports().map_err(words)?;
@@ -159,19 +163,19 @@ impl Gate {
             .stderr(Stdio::null());
         let mut child = serving.spawn().map_err(words)?;
         let mut first = String::new();
-        let mut said = BufReader::new(child.stdout.take().ok_or("the gateway has no voice")?);
+        let mut said = BufReader::new(child.stdout.take().ok_or("the gateway's output cannot be read")?);
         said.read_line(&mut first).map_err(words)?;
-        if !first.contains("serves at") {
+        if !first.contains("listening on") {
             let _gone = child.kill();
             return Err(format!("the gateway does not start: {first}"));
         }
-        // Somebody has to listen, or the gateway would wait for them at some point.
+        // The output must be read, or the gateway would block on it at some point.
         std::thread::spawn(move || drop(said.read_to_end(&mut Vec::new())));
-        // The tools of the fixture only read, which a person has to accept.
+        // The tools of the fixture are read-only, which a person has to accept.
         let config = home.join("sluice.yaml").display().to_string();
         let mounts = |words: &[&str]| {
             let words = [&[program.as_str(), "mounts"], words, &["--config", config.as_str()]].concat();
-            done(&Line::new(&words))
+            run_to_end(&CommandLine::new(&words))
         };
         mounts(&["test", "test"])
             .and_then(|()| mounts(&["accept", "test", "--all", "--read-only", "--yes"]))
@@ -182,9 +186,9 @@ impl Gate {
         Ok(Self { child, url, key, key_file, folder, program, home })
     }
 
-    /// A command that knows where everything is.
-    fn line(&self, words: &[&str]) -> Line {
-        Line::new(words)
+    /// A command with the addresses and paths in its environment.
+    fn line(&self, words: &[&str]) -> CommandLine {
+        CommandLine::new(words)
             .env("SLUICE_TEST_URL", &self.url)
             .env("SLUICE_TEST_KEY", &self.key)
             .env("SLUICE_TEST_KEY_FILE", &self.key_file)
@@ -193,7 +197,7 @@ impl Gate {
     }
 }
 
-impl Drop for Gate {
+impl Drop for McpGateway {
     fn drop(&mut self) {
         let _gone = self.child.kill();
         let _waited = self.child.wait();
@@ -201,7 +205,7 @@ impl Drop for Gate {
     }
 }
 
-/// Two ports nobody has at the moment.
+/// Two ports that are free at the moment.
 fn ports() -> std::io::Result<[u16; 2]> {
     let (one, other) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
     Ok([one.local_addr()?.port(), other.local_addr()?.port()])

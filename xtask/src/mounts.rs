@@ -1,47 +1,47 @@
 //! Reference servers of the Model Context Protocol, mounted behind a real gateway.
 //!
-//! Takes nothing but a network to install them from, once, with pinned versions, into `target/counterparts`; runs the
-//! test that mounts each of them by its shipped recipe, and the servers of the conformance suite's scenarios for clients.
-//! Promise: what cannot be installed is skipped by name.
+//! Installs pinned versions from the network, once, into `target/counterparts`; runs the
+//! test that mounts each server by its shipped recipe, and the conformance suite's scenarios for clients.
+//! Promise: a server that cannot be installed is skipped by name.
 
 use std::path::Path;
 
-use crate::command::Line;
-use crate::mcp::{done, installed};
-use crate::report::{Outcome, Report};
+use crate::command::CommandLine;
+use crate::mcp::{installed, run_to_end};
+use crate::report::{SuiteOutcome, SuiteReport};
 
 const PYPI: [&str; 2] = ["mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19"];
 const NPM: [&str; 2] =
     ["@modelcontextprotocol/server-filesystem@2026.8.31", "@modelcontextprotocol/server-memory@2026.8.31"];
 const TEST: &str = "mounts::the_reference_servers_work_as_mounts";
 
-/// Scenarios of the conformance suite for clients, each at a revision; docs/mounts.md says why some do not pass, and why
-/// those of the suite `auth` are not here.
-const SCENARIOS: [(&str, &str, Ends); 12] = [
-    ("initialize", "2025-11-25", Ends::Well),
-    ("tools_call", "2025-06-18", Ends::Well),
-    ("tools_call", "2025-11-25", Ends::Well),
-    ("tools_call", "2026-07-28", Ends::Well),
-    ("request-metadata", "2026-07-28", Ends::Well),
-    ("http-standard-headers", "2026-07-28", Ends::Well),
-    ("http-custom-headers", "2026-07-28", Ends::Well),
-    ("http-invalid-tool-headers", "2026-07-28", Ends::Well),
-    ("json-schema-ref-no-deref", "2026-07-28", Ends::Well),
-    ("sse-retry", "2025-11-25", Ends::Badly),
-    ("elicitation-sep1034-client-defaults", "2025-11-25", Ends::Badly),
-    ("sep-2322-client-request-state", "2026-07-28", Ends::Badly),
+/// Scenarios of the conformance suite for clients, each at a revision; docs/mounts.md says why some fail, and why
+/// those of the suite `auth` are missing.
+const SCENARIOS: [(&str, &str, ScenarioEnd); 12] = [
+    ("initialize", "2025-11-25", ScenarioEnd::Well),
+    ("tools_call", "2025-06-18", ScenarioEnd::Well),
+    ("tools_call", "2025-11-25", ScenarioEnd::Well),
+    ("tools_call", "2026-07-28", ScenarioEnd::Well),
+    ("request-metadata", "2026-07-28", ScenarioEnd::Well),
+    ("http-standard-headers", "2026-07-28", ScenarioEnd::Well),
+    ("http-custom-headers", "2026-07-28", ScenarioEnd::Well),
+    ("http-invalid-tool-headers", "2026-07-28", ScenarioEnd::Well),
+    ("json-schema-ref-no-deref", "2026-07-28", ScenarioEnd::Well),
+    ("sse-retry", "2025-11-25", ScenarioEnd::Badly),
+    ("elicitation-sep1034-client-defaults", "2025-11-25", ScenarioEnd::Badly),
+    ("sep-2322-client-request-state", "2026-07-28", ScenarioEnd::Badly),
 ];
 
-/// How a scenario is known to end.
+/// The known result of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ends {
+enum ScenarioEnd {
     Well,
-    /// On purpose. One that begins to pass fails the suite, so that the list stays true.
+    /// Fails on purpose. A scenario that begins to pass fails the suite, so that the list stays correct.
     Badly,
 }
 
-/// One suite: the gateway as the client of every scenario. `run` gives the line of a command of the suite.
-pub fn conformance(report: &mut Report, run: impl Fn(&[&str]) -> Line) {
+/// One suite: the gateway as the client of every scenario. `run` gives the command line of a command of the suite.
+pub fn conformance(report: &mut SuiteReport, run: impl Fn(&[&str]) -> CommandLine) {
     report.time("mcp conformance, mounted", || {
         let mut wrong = Vec::new();
         for (scenario, revision, known) in SCENARIOS {
@@ -49,31 +49,31 @@ pub fn conformance(report: &mut Report, run: impl Fn(&[&str]) -> Line) {
             let line = run(&["client", "--command", command, "--scenario", scenario, "--spec-version", revision]);
             println!("\n$ {line}");
             let ended = match line.status() {
-                Ok(status) if status.success() => Ends::Well,
-                Ok(_) => Ends::Badly,
-                Err(error) => return (Outcome::Failed(error.to_string()), ()),
+                Ok(status) if status.success() => ScenarioEnd::Well,
+                Ok(_) => ScenarioEnd::Badly,
+                Err(error) => return (SuiteOutcome::Failed(error.to_string()), ()),
             };
             if ended != known {
                 wrong.push(format!("{scenario} at {revision} ended {ended:?}, not {known:?}"));
             }
         }
-        if wrong.is_empty() { (Outcome::Passed, ()) } else { (Outcome::Failed(wrong.join("; ")), ()) }
+        if wrong.is_empty() { (SuiteOutcome::Passed, ()) } else { (SuiteOutcome::Failed(wrong.join("; ")), ()) }
     });
 }
 
 /// One suite: four servers, four recipes.
-pub fn suite(report: &mut Report) {
+pub fn suite(report: &mut SuiteReport) {
     let pins: Vec<&str> = PYPI.into_iter().chain(NPM).collect();
     let folder = report.time("mcp servers (PyPI, npm)", || installed("servers", &pins, install));
     let Some(folder) = folder else { return };
-    let line = Line::cargo(&["test", "--package", "sluice", "--test", "it", TEST, "--", "--exact"]);
+    let line = CommandLine::cargo(&["test", "--package", "sluice", "--test", "it", TEST, "--", "--exact"]);
     report.run("mcp servers, mounted", &line.env("SLUICE_TEST_SERVERS", &folder.display().to_string()));
 }
 
 fn install(folder: &Path) -> Result<(), String> {
     let venv = folder.join("venv").display().to_string();
-    done(&Line::new(&["python3", "-m", "venv", &venv]))?;
-    done(&Line::new(&[&format!("{venv}/bin/pip"), "install", "--quiet"]).args(&PYPI))?;
+    run_to_end(&CommandLine::new(&["python3", "-m", "venv", &venv]))?;
+    run_to_end(&CommandLine::new(&[&format!("{venv}/bin/pip"), "install", "--quiet"]).args(&PYPI))?;
     let prefix = folder.display().to_string();
-    done(&Line::new(&["npm", "install", "--prefix", &prefix, "--no-audit", "--no-fund"]).args(&NPM))
+    run_to_end(&CommandLine::new(&["npm", "install", "--prefix", &prefix, "--no-audit", "--no-fund"]).args(&NPM))
 }

@@ -5,23 +5,23 @@ use std::ops::Range;
 
 use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
-use sluice_core::audit::checkpoint::{Growth, Signer, origin};
-use sluice_core::audit::export::{self, Form, Log};
+use sluice_core::audit::checkpoint::{CheckpointSigner, LogGrowth, origin};
+use sluice_core::audit::export::{self, AuditExportFormat, AuditExportHeader};
 use sluice_core::audit::key::{SecretKey, VerifierKey};
-use sluice_core::audit::tree::{Frontier, Kept, Sparse};
-use sluice_core::audit::verify::{Export, Report, Trust, VerifyError, verify};
-use sluice_core::audit::{Hash, Head};
+use sluice_core::audit::tree::{KeptHashSource, SparseTree, TreeFrontier};
+use sluice_core::audit::verify::{AuditExport, VerificationReport, VerifierTrust, VerifyError, verify};
+use sluice_core::audit::{AuditHash, ChainHead};
 use sluice_testkit::ids::SeededEntropy;
 use tokio::runtime::Runtime;
 
-use crate::load::Bench;
-use crate::rounds::{Pair, in_turns, timed, timed_here};
+use crate::load::BenchStore;
+use crate::rounds::{PairedRounds, in_turns, timed, timed_here};
 
 /// Entries between two checkpoints.
 pub const CHECKPOINT: u64 = 1_000;
 
 /// The three files of an export.
-pub struct Exported {
+pub struct ExportedLog {
     log: Vec<u8>,
     /// `entries.jsonl`.
     pub entries: Vec<u8>,
@@ -31,14 +31,14 @@ pub struct Exported {
     pub size: u64,
 }
 
-impl Exported {
+impl ExportedLog {
     /// The first entries of a store's log.
-    pub fn first(count: u64, runtime: &Runtime, bench: &Bench) -> anyhow::Result<Self> {
+    pub fn first(count: u64, runtime: &Runtime, bench: &BenchStore) -> anyhow::Result<Self> {
         let log = &bench.node;
         let key = SecretKey::generate(&origin(log), &SeededEntropy::new(7))?;
-        let mut signer = Signer::new(key, log)?;
+        let mut signer = CheckpointSigner::new(key, log)?;
         let (mut entries, mut checkpoints) = (Vec::new(), Vec::new());
-        let (mut head, mut frontier) = (Head::genesis(log), Frontier::new());
+        let (mut head, mut frontier) = (ChainHead::genesis(log), TreeFrontier::new());
         let mut nodes = vec![Vec::new(); 8];
         while head.size < count {
             let missing = u32::try_from((count - head.size).min(10_000))?;
@@ -50,17 +50,24 @@ impl Exported {
                         kept.push(hash);
                     }
                 });
-                head = Head { size: head.size + 1, hash: sealed.hash };
+                head = ChainHead { size: head.size + 1, hash: sealed.hash };
                 export::write_entry(&mut entries, &sealed.hash, &sealed.body)?;
                 if head.size % CHECKPOINT == 0 {
-                    let tree = Sparse(InMemory(&nodes));
-                    let growth = Growth::prove(&tree, signer.last().tree.size, head, frontier.root())?;
+                    let tree = SparseTree(HashesInMemory(&nodes));
+                    let growth = LogGrowth::prove(&tree, signer.last().tree.size, head, frontier.root())?;
                     export::write_checkpoint(&mut checkpoints, &signer.sign(&growth)?)?;
                 }
             }
         }
         let key = signer.key().clone();
-        let log = Log { form: Form::V1, key: key.clone(), log: log.clone(), size: head.size, start: None }.to_bytes();
+        let log = AuditExportHeader {
+            form: AuditExportFormat::V1,
+            key: key.clone(),
+            log: log.clone(),
+            size: head.size,
+            start: None,
+        }
+        .to_bytes();
         Ok(Self { log, entries, checkpoints, key, size: head.size })
     }
 
@@ -71,12 +78,12 @@ impl Exported {
         Ok(())
     }
 
-    fn verify_instead(&self, entries: &[u8], threads: usize) -> Result<Report, VerifyError> {
-        let trust = Trust { key: Some(self.key.clone()), anchors: Vec::new(), threads: NonZero::new(threads) };
-        verify(Export { log: &self.log, entries, checkpoints: self.checkpoints.as_slice() }, &trust)
+    fn verify_instead(&self, entries: &[u8], threads: usize) -> Result<VerificationReport, VerifyError> {
+        let trust = VerifierTrust { key: Some(self.key.clone()), anchors: Vec::new(), threads: NonZero::new(threads) };
+        verify(AuditExport { log: &self.log, entries, checkpoints: self.checkpoints.as_slice() }, &trust)
     }
 
-    /// A verifier that looks at nothing would be fast.
+    /// A verifier that checks nothing would be fast.
     pub fn must_refuse_a_changed_byte(&self) -> anyhow::Result<()> {
         let mut entries = self.entries.clone();
         let middle = entries.len() / 2;
@@ -88,20 +95,20 @@ impl Exported {
         Ok(())
     }
 
-    /// Verifying beside plain SHA-256 over the same bytes on one thread.
-    pub fn beside_plain_hashing(&self, threads: usize, rounds: usize) -> anyhow::Result<Pair> {
+    /// Verification compared with plain SHA-256 over the same bytes on one thread.
+    pub fn beside_plain_hashing(&self, threads: usize, rounds: usize) -> anyhow::Result<PairedRounds> {
         let bytes = self.entries.len() as u64;
         let hash = || Ok(timed_here(bytes, || Ok(std::hint::black_box(Sha256::digest(&self.entries))))?.0);
         in_turns(rounds, || Ok(timed(bytes, || self.verify(threads))?.0), hash)
     }
 }
 
-/// Kept hashes in memory.
-struct InMemory<'a>(&'a [Vec<Hash>]);
+/// Stored hashes in memory.
+struct HashesInMemory<'a>(&'a [Vec<AuditHash>]);
 
-impl Kept for InMemory<'_> {
-    fn kept(&self, level: u8, range: Range<u64>) -> Option<Vec<Hash>> {
+impl KeptHashSource for HashesInMemory<'_> {
+    fn kept_hashes(&self, level: u8, range: Range<u64>) -> Option<Vec<AuditHash>> {
         let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
-        self.0.get(usize::from(level / 8))?.get(range).map(<[Hash]>::to_vec)
+        self.0.get(usize::from(level / 8))?.get(range).map(<[AuditHash]>::to_vec)
     }
 }

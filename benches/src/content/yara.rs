@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use crate::rounds::Took;
+use crate::rounds::RunTimes;
 
 /// Names the Python that has `yara-python`.
 const PYTHON: &str = "SLUICE_BENCH_PYTHON";
@@ -32,13 +32,13 @@ for line in sys.stdin:
 
 /// The running peer.
 #[derive(Debug)]
-pub struct Yara {
+pub struct YaraProcess {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
 }
 
-impl Yara {
+impl YaraProcess {
     /// Starts Python, if it has the package.
     pub fn start(words: &[String], rules: usize) -> anyhow::Result<Self> {
         let python = std::env::var(PYTHON).unwrap_or_else(|_| "python3".into());
@@ -52,7 +52,7 @@ impl Yara {
         let to = child.stdin.take().context("no way to write")?;
         let from = BufReader::new(child.stdout.take().context("no way to read")?);
         let mut peer = Self { child, to, from };
-        // ASCII words only: what `nocase` means for others differs.
+        // ASCII words only: `nocase` has another meaning for other characters.
         let words: Vec<&String> = words.iter().filter(|word| word.is_ascii() && word.len() > 1).collect();
         writeln!(peer.to, "{}", serde_json::json!({"words": words, "rules": rules}))?;
         let ready = peer.line().context("the Python package `yara-python` is not there")?;
@@ -76,17 +76,17 @@ impl Yara {
         Ok(self.ask(text, 1)?["found"].as_u64().is_some_and(|found| found > 0))
     }
 
-    /// Times so many passes, by the peer's own clock of processor time.
-    pub fn time(&mut self, text: &str, passes: u64) -> anyhow::Result<Took> {
+    /// Times this many passes, by the peer's own processor clock.
+    pub fn time(&mut self, text: &str, passes: u64) -> anyhow::Result<RunTimes> {
         let nanos = self.ask(text, passes)?["nanos"].as_u64().context("no time")?;
         let took = Duration::from_nanos(nanos);
-        Ok(Took { count: passes, wall: took, cpu: took })
+        Ok(RunTimes { count: passes, wall: took, cpu: took })
     }
 }
 
-impl Drop for Yara {
+impl Drop for YaraProcess {
     fn drop(&mut self) {
-        // It ends by itself when its input does; this only keeps it from outliving us.
+        // It ends by itself with its input; this only keeps it from outliving us.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

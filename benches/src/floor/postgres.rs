@@ -2,11 +2,11 @@
 
 use anyhow::Context as _;
 use futures_util::future::try_join_all;
-use sluice_testkit::postgres::Database;
+use sluice_testkit::postgres::TestDatabase;
 use std::sync::Arc;
 use tokio_postgres::{Client, NoTls, Statement};
 
-use super::Bare;
+use super::FloorRow;
 
 const TABLE: &str = "CREATE TABLE jobs (id BYTEA NOT NULL PRIMARY KEY, state BIGINT NOT NULL, body BYTEA NOT NULL)";
 const WAITING: &str = "CREATE INDEX waiting ON jobs (id) WHERE state = 0";
@@ -16,19 +16,19 @@ const CLAIM: &str = "UPDATE jobs SET state = 1 WHERE id IN \
 const COMPLETE: &str = "UPDATE jobs SET state = 2 WHERE id = ANY($1)";
 
 /// A database and its connections.
-pub struct Floor {
-    inserters: Vec<Arc<Inserter>>,
+pub struct PostgresFloor {
+    inserters: Vec<Arc<FloorInserter>>,
     worker: Client,
-    _database: Option<Database>,
+    _database: Option<TestDatabase>,
 }
 
 /// One connection that inserts.
-pub struct Inserter {
+pub struct FloorInserter {
     client: Client,
     insert: Statement,
 }
 
-impl Floor {
+impl PostgresFloor {
     /// A table of rows and nothing else, with this many connections.
     pub async fn rows(connections: usize) -> anyhow::Result<Option<Self>> {
         Self::open(connections, &[TABLE]).await
@@ -40,12 +40,12 @@ impl Floor {
     }
 
     async fn open(connections: usize, schema: &[&str]) -> anyhow::Result<Option<Self>> {
-        let Some(database) = Database::fresh() else { return Ok(None) };
+        let Some(database) = TestDatabase::fresh() else { return Ok(None) };
         let floor = Self::connected(database.url(), connections, schema).await?;
         Ok(Some(Self { _database: Some(database), ..floor }))
     }
 
-    /// The same in a database that somebody else keeps.
+    /// The same in an existing database.
     pub async fn at(url: &str, connections: usize) -> anyhow::Result<Self> {
         Self::connected(url, connections, &[TABLE]).await
     }
@@ -58,17 +58,17 @@ impl Floor {
         let inserters = try_join_all((0..connections).map(|_| async {
             let client = connect(url).await?;
             let insert = client.prepare(INSERT).await?;
-            anyhow::Ok(Arc::new(Inserter { client, insert }))
+            anyhow::Ok(Arc::new(FloorInserter { client, insert }))
         }));
         Ok(Self { inserters: inserters.await?, worker, _database: None })
     }
 
     /// The connection of one caller.
-    pub fn inserter(&self, caller: usize) -> anyhow::Result<Arc<Inserter>> {
+    pub fn inserter(&self, caller: usize) -> anyhow::Result<Arc<FloorInserter>> {
         self.inserters.get(caller % self.inserters.len().max(1)).cloned().context("a floor without connections")
     }
 
-    /// Claims up to so many waiting jobs.
+    /// Claims at most this many waiting jobs.
     pub async fn claim(&self, claim: &Statement, limit: i64) -> anyhow::Result<Vec<Vec<u8>>> {
         let rows = self.worker.query(claim, &[&limit]).await?;
         rows.into_iter().map(|row| Ok(row.try_get(0)?)).collect()
@@ -81,15 +81,15 @@ impl Floor {
         Ok(())
     }
 
-    /// The statements of the loop that works off the queue.
+    /// The statements of the loop that processes the queue.
     pub async fn steps(&self) -> anyhow::Result<(Statement, Statement)> {
         Ok((self.worker.prepare(CLAIM).await?, self.worker.prepare(COMPLETE).await?))
     }
 }
 
-impl Inserter {
+impl FloorInserter {
     /// Inserts one row; returns when it is durable.
-    pub async fn insert(&self, row: Bare) -> anyhow::Result<()> {
+    pub async fn insert(&self, row: FloorRow) -> anyhow::Result<()> {
         self.client.execute(&self.insert, &[&row.id.as_slice(), &row.body]).await?;
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The floor on SQLite: one thread, one connection, one table, group commit.
 //!
-//! The same engine settings, the same kind of queue and the same most rows to a commit as ours.
+//! The same engine settings, the same kind of queue and the same maximum of rows in a commit as ours.
 
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot};
 
-use super::Bare;
+use super::FloorRow;
 
 /// Most jobs that share one commit, as in our store.
 const GROUP: usize = 256;
@@ -20,25 +20,25 @@ const TABLE: &str = "CREATE TABLE jobs (id BLOB NOT NULL PRIMARY KEY, state INTE
      STRICT, WITHOUT ROWID; CREATE INDEX waiting ON jobs (id) WHERE state = 0";
 const PLAIN: &str = "CREATE TABLE jobs (id BLOB NOT NULL PRIMARY KEY, state INTEGER NOT NULL, body BLOB NOT NULL) STRICT, WITHOUT ROWID";
 
-enum Job {
-    Insert(Bare, oneshot::Sender<()>),
+enum FloorJob {
+    Insert(FloorRow, oneshot::Sender<()>),
     Claim(u32, oneshot::Sender<Vec<[u8; 16]>>),
     Complete(Vec<[u8; 16]>, oneshot::Sender<()>),
 }
 
 /// Answers that wait for the commit.
-enum Answer {
+enum PendingFloorReply {
     Done(oneshot::Sender<()>),
     Claimed(oneshot::Sender<Vec<[u8; 16]>>, Vec<[u8; 16]>),
 }
 
 /// The file and its writer.
-pub struct Floor {
-    queue: Option<mpsc::Sender<Job>>,
+pub struct SqliteFloor {
+    queue: Option<mpsc::Sender<FloorJob>>,
     writer: Option<JoinHandle<anyhow::Result<()>>>,
 }
 
-impl Floor {
+impl SqliteFloor {
     /// A table of rows and nothing else.
     pub fn rows(path: &Path) -> anyhow::Result<Self> {
         Self::open(path, PLAIN)
@@ -58,18 +58,18 @@ impl Floor {
         Ok(Self { queue: Some(queue), writer: Some(writer) })
     }
 
-    /// The way in, for a caller.
-    pub fn door(&self) -> anyhow::Result<Door> {
-        Ok(Door(self.queue.clone().context("the floor is closed")?))
+    /// A handle for a caller.
+    pub fn door(&self) -> anyhow::Result<SqliteFloorHandle> {
+        Ok(SqliteFloorHandle(self.queue.clone().context("the floor is closed")?))
     }
 
-    /// The way in, for as long as the process lives.
-    pub fn forever(mut self) -> anyhow::Result<Door> {
+    /// A handle that keeps the floor open for the lifetime of the process.
+    pub fn forever(mut self) -> anyhow::Result<SqliteFloorHandle> {
         self.writer = None;
-        Ok(Door(self.queue.take().context("the floor is closed")?))
+        Ok(SqliteFloorHandle(self.queue.take().context("the floor is closed")?))
     }
 
-    /// Ends the writer and says what went wrong, if anything did.
+    /// Ends the writer and reports its error, if there was one.
     pub fn close(mut self) -> anyhow::Result<()> {
         self.queue = None;
         match self.writer.take().map(JoinHandle::join) {
@@ -81,36 +81,36 @@ impl Floor {
 
 /// A caller's handle.
 #[derive(Clone)]
-pub struct Door(mpsc::Sender<Job>);
+pub struct SqliteFloorHandle(mpsc::Sender<FloorJob>);
 
-impl Door {
+impl SqliteFloorHandle {
     /// Inserts one row; returns when it is durable.
-    pub async fn insert(&self, row: Bare) -> anyhow::Result<()> {
+    pub async fn insert(&self, row: FloorRow) -> anyhow::Result<()> {
         let (done, answer) = oneshot::channel();
-        self.send(Job::Insert(row, done)).await?;
+        self.send(FloorJob::Insert(row, done)).await?;
         answer.await.context("the floor's writer died")
     }
 
-    /// Claims up to so many waiting jobs.
+    /// Claims at most this many waiting jobs.
     pub async fn claim(&self, limit: u32) -> anyhow::Result<Vec<[u8; 16]>> {
         let (done, answer) = oneshot::channel();
-        self.send(Job::Claim(limit, done)).await?;
+        self.send(FloorJob::Claim(limit, done)).await?;
         answer.await.context("the floor's writer died")
     }
 
     /// Completes claimed jobs.
     pub async fn complete(&self, jobs: Vec<[u8; 16]>) -> anyhow::Result<()> {
         let (done, answer) = oneshot::channel();
-        self.send(Job::Complete(jobs, done)).await?;
+        self.send(FloorJob::Complete(jobs, done)).await?;
         answer.await.context("the floor's writer died")
     }
 
-    async fn send(&self, job: Job) -> anyhow::Result<()> {
+    async fn send(&self, job: FloorJob) -> anyhow::Result<()> {
         self.0.send(job).await.ok().context("the floor's writer died")
     }
 }
 
-fn work(connection: &Connection, mut jobs: mpsc::Receiver<Job>) -> anyhow::Result<()> {
+fn work(connection: &Connection, mut jobs: mpsc::Receiver<FloorJob>) -> anyhow::Result<()> {
     let mut insert = connection.prepare("INSERT INTO jobs (id, state, body) VALUES (?1, 0, ?2)")?;
     let mut waiting = connection.prepare("SELECT id FROM jobs WHERE state = 0 ORDER BY id LIMIT ?1")?;
     let mut answers = Vec::with_capacity(GROUP);
@@ -119,18 +119,18 @@ fn work(connection: &Connection, mut jobs: mpsc::Receiver<Job>) -> anyhow::Resul
         let mut next = Some(first);
         while let Some(job) = next {
             answers.push(match job {
-                Job::Insert(row, done) => {
+                FloorJob::Insert(row, done) => {
                     insert.execute(params![row.id, row.body])?;
-                    Answer::Done(done)
+                    PendingFloorReply::Done(done)
                 }
-                Job::Claim(limit, done) => {
+                FloorJob::Claim(limit, done) => {
                     let found = waiting.query_map([limit], |row| row.get(0))?.collect::<Result<Vec<[u8; 16]>, _>>()?;
                     step(connection, 1, &found)?;
-                    Answer::Claimed(done, found)
+                    PendingFloorReply::Claimed(done, found)
                 }
-                Job::Complete(ids, done) => {
+                FloorJob::Complete(ids, done) => {
                     step(connection, 2, &ids)?;
-                    Answer::Done(done)
+                    PendingFloorReply::Done(done)
                 }
             });
             next = if answers.len() < GROUP { jobs.try_recv().ok() } else { None };
@@ -138,8 +138,8 @@ fn work(connection: &Connection, mut jobs: mpsc::Receiver<Job>) -> anyhow::Resul
         connection.execute_batch("COMMIT")?;
         for answer in answers.drain(..) {
             match answer {
-                Answer::Done(done) => drop(done.send(())),
-                Answer::Claimed(done, found) => drop(done.send(found)),
+                PendingFloorReply::Done(done) => drop(done.send(())),
+                PendingFloorReply::Claimed(done, found) => drop(done.send(found)),
             }
         }
     }

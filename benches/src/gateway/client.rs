@@ -1,4 +1,4 @@
-//! Clients: connections that are kept, each waiting for its answer before it asks again.
+//! Clients: kept connections, each waiting for its answer before the next request.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,18 +11,18 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-/// What only a refusal of a tool holds.
+/// Texts that only the refusal of a tool contains.
 const REFUSED: [&str; 2] = ["\"isError\":true", "\"error\":"];
 
 /// Connections to one server.
-pub struct Crowd {
+pub struct ClientConnections {
     streams: Vec<TcpStream>,
-    /// What every answer has to hold, if that was said.
+    /// The text that every answer must contain, if one is set.
     has: Option<&'static str>,
 }
 
-/// What a run of requests took.
-pub struct Run {
+/// The duration of a run of requests.
+pub struct ClientRun {
     /// From the first request to the last answer.
     pub wall: Duration,
     /// Each request, in milliseconds.
@@ -44,8 +44,13 @@ pub fn get(path: &str, token: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n\r\n").into_bytes()
 }
 
-impl Crowd {
-    /// Connects so many clients.
+/// The same, to delete something.
+pub fn delete(path: &str, token: &str) -> Vec<u8> {
+    format!("DELETE {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n\r\n").into_bytes()
+}
+
+impl ClientConnections {
+    /// Connects this many clients.
     pub fn connect(runtime: &Runtime, address: SocketAddr, clients: usize) -> anyhow::Result<Self> {
         let streams = runtime.block_on(async {
             let mut streams = Vec::new();
@@ -59,26 +64,26 @@ impl Crowd {
         Ok(Self { streams, has: None })
     }
 
-    /// Looks at every answer of a tool: it holds this text and is no refusal, which has the same status.
+    /// Checks every answer of a tool: it must contain this text and must not be a refusal, which has the same status.
     pub fn expecting(mut self, has: &'static str) -> Self {
         self.has = Some(has);
         self
     }
 
-    /// Has all requests answered; any other status than the wanted one is an error.
-    pub fn run(&mut self, runtime: &Runtime, requests: Vec<Vec<u8>>, wanted: u16) -> anyhow::Result<Run> {
+    /// Sends all requests; any status except the expected one is an error.
+    pub fn run(&mut self, runtime: &Runtime, requests: Vec<Vec<u8>>, wanted: u16) -> anyhow::Result<ClientRun> {
         self.talk(runtime, requests, wanted, |_| None)
     }
 
-    /// The same, and where `then` makes a request of an answer, that is sent next on the same connection and has to be
-    /// answered with 200. Every request is timed by itself.
+    /// The same; where `then` makes a second request from an answer, it is sent next on the same connection and must be
+    /// answered with 200. Every request is timed separately.
     pub fn talk(
         &mut self,
         runtime: &Runtime,
         requests: Vec<Vec<u8>>,
         wanted: u16,
         then: fn(&str) -> Option<Vec<u8>>,
-    ) -> anyhow::Result<Run> {
+    ) -> anyhow::Result<ClientRun> {
         let queue = Arc::new(Mutex::new(VecDeque::from(requests)));
         let streams = std::mem::take(&mut self.streams);
         let has = self.has;
@@ -119,11 +124,11 @@ impl Crowd {
             anyhow::Ok((streams, all))
         })?;
         self.streams = streams;
-        Ok(Run { wall: began.elapsed(), millis })
+        Ok(ClientRun { wall: began.elapsed(), millis })
     }
 }
 
-/// One request and its whole answer; gives the status.
+/// One request and its complete answer; gives the status.
 pub async fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut Vec<u8>) -> anyhow::Result<u16> {
     stream.write_all(request).await?;
     buffer.clear();
@@ -135,7 +140,7 @@ pub async fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut Vec<u
         let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
         let whole = match length {
             Some(length) => buffer.len() >= end + 4 + length.trim().parse::<usize>()?,
-            // In pieces: the last one is empty.
+            // A chunked answer: the last chunk is empty.
             None => buffer.ends_with(b"\r\n0\r\n\r\n"),
         };
         if whole {

@@ -1,4 +1,4 @@
-//! Ten thousand pending writes: how late they leave, what they cost to keep, and whether people can still stop one.
+//! Ten thousand pending writes: how late they leave, what they cost, and whether people can still stop one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,59 +6,60 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use serde_json::json;
-use sluice_core::batch::Window;
+use sluice_core::batch::SlidingWindow;
+use sluice_core::budget::DailyBudgetLimits;
 use sluice_core::capability::{Catalogue, EffectClass};
 use sluice_core::hold::HoldState;
 use sluice_core::ids::MessageId;
-use sluice_core::{Action, ApprovalId, CallId, CapabilityName, Clock, HoldId, ServiceName, Span, Tier};
-use sluice_gateway::loops::{self, release::Release};
+use sluice_core::{Action, ApprovalId, CallId, CapabilityName, Clock, HoldId, Millis, ServiceName, Tier};
+use sluice_gateway::loops::{self, release::ReleaseLoop};
 use sluice_gateway::open::open;
-use sluice_store::{Admission, Admitted, Store};
+use sluice_store::{Admission, AdmissionOutcome, Store};
 use sluice_testkit::clock::ManualClock;
 use tokio::runtime::Runtime;
 
-use super::folder::{Engine, Folder, Standing, clerk};
-use super::server::{Child, RealIds, config, memory_of, world};
+use super::folder::{BenchEngine, FixedClock, GatewayFolder, clerk};
+use super::server::{RealIds, ServerProcess, config, memory_of, world};
 use super::{at, bounded, client};
 use crate::load::{self, WallClock};
-use crate::report::{Row, figure};
+use crate::report::{ReportLine, figure};
 
 const PENDING: usize = 10_000;
-/// How often the loop looks by itself.
+/// How often the loop runs without a hint.
 const TICK: u64 = 200;
 const MINUTES: u64 = 10;
 const CANCELS: usize = 300;
 
 /// Measures all of it.
-pub fn measure(runtime: &Runtime, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
+pub fn measure(runtime: &Runtime, notes: &mut Vec<String>) -> anyhow::Result<Vec<ReportLine>> {
     let mut rows = idle(runtime)?;
     rows.extend(at_once(runtime, notes)?);
     rows.extend(over_minutes(runtime, notes)?);
     Ok(rows)
 }
 
-fn idle(runtime: &Runtime) -> anyhow::Result<Vec<Row>> {
-    let folder = Folder::new(runtime, &Engine::file()?)?;
-    let child = Child::gateway(folder.path())?;
+fn idle(runtime: &Runtime) -> anyhow::Result<Vec<ReportLine>> {
+    let folder = GatewayFolder::new(runtime, &BenchEngine::file()?)?;
+    let child = ServerProcess::gateway(folder.path())?;
     std::thread::sleep(Duration::from_secs(3));
     let memory = child.memory("VmRSS")?;
     Ok(vec![bounded("memory of an idle gateway", "MB", vec![memory], 60.0, "the bound")])
 }
 
 /// All due at one instant: started, then cancelled while they leave.
-fn at_once(runtime: &Runtime, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
-    const UNTIL_DUE: Span = Span::from_secs(25);
-    let folder = Folder::new(runtime, &Engine::file()?)?;
+fn at_once(runtime: &Runtime, notes: &mut Vec<String>) -> anyhow::Result<Vec<ReportLine>> {
+    const UNTIL_DUE: Millis = Millis::from_secs(25);
+    let folder = GatewayFolder::new(runtime, &BenchEngine::file()?)?;
     let now = WallClock.now();
     let holds = {
-        let store = Folder::store_at(folder.path(), Arc::new(Standing(now)))?;
+        let store = GatewayFolder::store_at(folder.path(), Arc::new(FixedClock(now)))?;
         seed(runtime, Arc::new(store), |_| UNTIL_DUE)?
     };
     let mut starts = Vec::new();
     for _ in 0..3 {
-        starts.push(Child::gateway(folder.path())?.ready.as_secs_f64());
+        starts.push(ServerProcess::gateway(folder.path())?.ready.as_secs_f64());
     }
-    let child = Child::gateway(folder.path())?;
+    let child = ServerProcess::gateway(folder.path())?;
     starts.push(child.ready.as_secs_f64());
     let due = now + UNTIL_DUE;
     anyhow::ensure!(WallClock.now() < due, "the gateways took too long to start: the writes fell due meanwhile");
@@ -83,7 +84,7 @@ fn at_once(runtime: &Runtime, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row
     let took = began.elapsed().as_secs_f64() + 0.5;
     let memory = child.memory("VmHWM")?;
     drop(child);
-    let store = Folder::store_at(folder.path(), Arc::new(WallClock))?;
+    let store = GatewayFolder::store_at(folder.path(), Arc::new(WallClock))?;
     let done = runtime.block_on(count_done(&store, &holds))?;
     anyhow::ensure!(done > 0, "nothing left: {:?}", runtime.block_on(store.holds_by_state())?);
     let pace = done as f64 / took;
@@ -103,7 +104,7 @@ fn at_once(runtime: &Runtime, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row
     ])
 }
 
-/// Each by itself: what is counted by state leaves out those that are over.
+/// Counts them one by one: the count by state leaves out those that have ended.
 async fn count_done(store: &Store, holds: &[HoldId]) -> anyhow::Result<usize> {
     let mut done = 0;
     for hold in holds {
@@ -113,9 +114,9 @@ async fn count_done(store: &Store, holds: &[HoldId]) -> anyhow::Result<usize> {
     Ok(done)
 }
 
-/// Ten simulated minutes, in a process of its own, whose memory is looked at from inside.
-fn over_minutes(runtime: &Runtime, notes: &mut Vec<String>) -> anyhow::Result<Vec<Row>> {
-    let folder = Folder::new(runtime, &Engine::file()?)?;
+/// Ten simulated minutes, in a process of its own that measures its own memory.
+fn over_minutes(runtime: &Runtime, notes: &mut Vec<String>) -> anyhow::Result<Vec<ReportLine>> {
+    let folder = GatewayFolder::new(runtime, &BenchEngine::file()?)?;
     let said = std::process::Command::new(std::env::current_exe()?)
         .args(["role", "minutes"])
         .arg(folder.path())
@@ -138,32 +139,32 @@ fn over_minutes(runtime: &Runtime, notes: &mut Vec<String>) -> anyhow::Result<Ve
     ])
 }
 
-/// The role: simulates, and prints lateness (p50, p99, most; ms), most memory (MB) and real time (s).
+/// The role: simulates, and prints lateness (p50, p99, maximum; ms), maximum memory (MB) and real time (s).
 pub fn ten_minutes(folder: &Path) -> anyhow::Result<()> {
     let runtime = load::runtime()?;
     let clock = ManualClock::at(WallClock.now());
     let began = clock.now();
-    let spread = |place: usize| Span::from_millis(60_000 + place as u64 * MINUTES * 60_000 / PENDING as u64);
+    let spread = |place: usize| Millis::from_millis(60_000 + place as u64 * MINUTES * 60_000 / PENDING as u64);
     let (gw, _) = runtime.block_on(open(config(folder)?, &world(Arc::new(clock.clone()))))?;
     let holds = seed(&runtime, Arc::clone(&gw.store), spread)?;
     let real = Instant::now();
     let late = runtime.block_on(async {
         loops::start(&gw, "0.0.0").await.map_err(|no| anyhow::anyhow!("{no:?}"))?;
-        let mut release = Release::new(&gw);
+        let mut release = ReleaseLoop::new(&gw);
         let mut late = Vec::with_capacity(PENDING);
         while late.len() < PENDING {
             let step = Instant::now();
             let started = release.step(&gw).await.map_err(|no| anyhow::anyhow!("{no:?}"))?;
             release.finish().await;
             let took = u64::try_from(step.elapsed().as_millis())? + 1;
-            let now = clock.now() + Span::from_millis(took);
+            let now = clock.now() + Millis::from_millis(took);
             // They leave in the order in which they are due.
             for _ in 0..started {
                 let due = began + spread(late.len());
                 late.push(now.since(due).as_millis() as f64);
             }
-            clock.advance(Span::from_millis(took.div_ceil(TICK) * TICK));
-            anyhow::ensure!(clock.now().since(began) < Span::from_hours(2), "only {} of {PENDING} left", late.len());
+            clock.advance(Millis::from_millis(took.div_ceil(TICK) * TICK));
+            anyhow::ensure!(clock.now().since(began) < Millis::from_hours(2), "only {} of {PENDING} left", late.len());
         }
         anyhow::ensure!(count_done(&gw.store, &holds).await? == PENDING, "not all that left is done");
         anyhow::Ok(late)
@@ -173,8 +174,8 @@ pub fn ten_minutes(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Admits all of them, as the gateway would have.
-fn seed(runtime: &Runtime, store: Arc<Store>, delay: impl Fn(usize) -> Span) -> anyhow::Result<Vec<HoldId>> {
+/// Admits all of them, as the gateway would.
+fn seed(runtime: &Runtime, store: Arc<Store>, delay: impl Fn(usize) -> Millis) -> anyhow::Result<Vec<HoldId>> {
     let catalogue = Catalogue::builtin().map_err(|error| anyhow::anyhow!("{error}"))?;
     let name: CapabilityName = "alerts.send".parse()?;
     let spec = catalogue.get(&name).context("alerts can be sent")?;
@@ -204,11 +205,13 @@ fn seed(runtime: &Runtime, store: Arc<Store>, delay: impl Fn(usize) -> Span) -> 
             reason: None,
             reasons: Vec::new(),
             rates: Vec::new(),
-            window: Window { limit: u32::MAX, ..Window::default() },
+            budgets: DailyBudgetLimits::default(),
+            checks: None,
+            window: SlidingWindow { limit: u32::MAX, ..SlidingWindow::default() },
             idempotency_key: None,
             allow_duplicate: true,
             allowance: None,
-            expiry: Span::from_hours(1),
+            expiry: Millis::from_hours(1),
             reverses: None,
             by: None,
         });
@@ -218,7 +221,7 @@ fn seed(runtime: &Runtime, store: Arc<Store>, delay: impl Fn(usize) -> Span) -> 
         let store = Arc::clone(&store);
         async move {
             let admitted = store.admit(admission).await?;
-            anyhow::ensure!(matches!(admitted, Admitted::Held { .. }), "not held but {admitted:?}");
+            anyhow::ensure!(matches!(admitted, AdmissionOutcome::Held { .. }), "not held but {admitted:?}");
             Ok(())
         }
     };

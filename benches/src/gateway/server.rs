@@ -1,7 +1,7 @@
 //! Servers: the gateway and the axum floor, each as a process of its own.
 //!
-//! Takes a role by words; prints the addresses it listens at, and serves until its standard input closes, so that
-//! none outlives the measurement.
+//! Takes a role in words; prints its listen addresses, and serves until its standard input closes, so that no server
+//! outlives the measurement.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -17,19 +17,19 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use sluice_core::{Clock, Entropy, Ids, Span, Timestamp};
-use sluice_gateway::config::{Around, Config};
-use sluice_gateway::open::{World, open};
-use sluice_gateway::workers::Program;
-use sluice_gateway::{Phase, serve};
+use sluice_core::{Clock, Entropy, Ids, Millis, UtcMillis};
+use sluice_gateway::config::{Config, ConfigContext};
+use sluice_gateway::open::{GatewayDeps, open};
+use sluice_gateway::workers::WorkerProgram;
+use sluice_gateway::{GatewayPhase, serve};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::folder::Engine;
-use crate::floor::{Bare, postgres, sqlite};
+use super::folder::BenchEngine;
+use crate::floor::{FloorRow, postgres, sqlite};
 use crate::load::{self, WallClock};
 
-/// Connections of the floor on PostgreSQL: as many as there are clients at most.
+/// Connections of the floor on PostgreSQL: at most as many as there are clients.
 const CONNECTIONS: usize = 64;
 
 /// The operating system's randomness.
@@ -38,7 +38,7 @@ pub struct RealEntropy;
 
 impl Entropy for RealEntropy {
     fn fill(&self, buffer: &mut [u8]) {
-        // A measurement without randomness measures the same.
+        // Without randomness the measurement is the same.
         let _filled = getrandom::fill(buffer);
     }
 }
@@ -61,23 +61,23 @@ impl Ids for RealIds {
 struct RealClock(Instant);
 
 impl Clock for RealClock {
-    fn now(&self) -> Timestamp {
+    fn now(&self) -> UtcMillis {
         WallClock.now()
     }
 
-    fn since_boot(&self) -> Span {
-        Span::from_secs(3600) + Span::from_millis(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
+    fn since_boot(&self) -> Millis {
+        Millis::from_secs(3600) + Millis::from_millis(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 }
 
-/// The world a gateway is opened in.
-pub fn world(clock: Arc<dyn Clock>) -> World {
-    World { clock, ids: Arc::new(RealIds), entropy: Arc::new(RealEntropy), release: "0.0.0" }
+/// The world in which a gateway is opened.
+pub fn world(clock: Arc<dyn Clock>) -> GatewayDeps {
+    GatewayDeps { clock, ids: Arc::new(RealIds), entropy: Arc::new(RealEntropy), release: "0.0.0" }
 }
 
-/// Its configuration.
+/// The configuration of the gateway.
 pub fn config(folder: &Path) -> anyhow::Result<Config> {
-    let around = Around { here: folder.to_path_buf(), ..Around::default() };
+    let around = ConfigContext { here: folder.to_path_buf(), ..ConfigContext::default() };
     let loaded = Config::load(Some(&folder.join("sluice.yaml")), &[], &around);
     Ok(loaded.map_err(|error| anyhow::anyhow!("{error:?}"))?.0)
 }
@@ -89,13 +89,13 @@ pub fn gateway(folder: &Path, workers: Option<&Path>) -> anyhow::Result<()> {
         let world = world(Arc::new(RealClock(Instant::now())));
         let (gw, _) = open(config, &world).await?;
         if let Some(program) = workers {
-            gw.workers.open(Program::at(program)?, &gw.config, Arc::clone(&world.clock))?;
+            gw.workers.open(WorkerProgram::at(program)?, &gw.config, Arc::clone(&world.clock))?;
         }
         let bound = serve::bind(&gw).await?;
         let addresses = format!("{} {}", bound.address()?, bound.stop_address()?);
         let (tell, told) = watch::channel(false);
         let ready = async {
-            while gw.phase() == Phase::Starting {
+            while gw.phase() == GatewayPhase::Starting {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
             say(&addresses)?;
@@ -108,22 +108,22 @@ pub fn gateway(folder: &Path, workers: Option<&Path>) -> anyhow::Result<()> {
     })
 }
 
-/// What the axum handler inserts into.
+/// The table into which the axum handler inserts.
 #[derive(Clone)]
-enum Rows {
-    File(sqlite::Door, Arc<Mutex<rusqlite::Connection>>),
-    Server(Arc<postgres::Floor>, Arc<AtomicUsize>),
+enum FloorBackend {
+    File(sqlite::SqliteFloorHandle, Arc<Mutex<rusqlite::Connection>>),
+    Server(Arc<postgres::PostgresFloor>, Arc<AtomicUsize>),
 }
 
 /// The role of the floor.
 pub fn floor(engine: &str) -> anyhow::Result<()> {
     load::runtime()?.block_on(async {
         let rows = if engine.starts_with("postgres") {
-            let floor = postgres::Floor::at(engine, CONNECTIONS).await?;
-            Rows::Server(Arc::new(floor), Arc::default())
+            let floor = postgres::PostgresFloor::at(engine, CONNECTIONS).await?;
+            FloorBackend::Server(Arc::new(floor), Arc::default())
         } else {
-            let door = sqlite::Floor::rows(Path::new(engine))?.forever()?;
-            Rows::File(door, Arc::new(Mutex::new(rusqlite::Connection::open(engine)?)))
+            let door = sqlite::SqliteFloor::rows(Path::new(engine))?.forever()?;
+            FloorBackend::File(door, Arc::new(Mutex::new(rusqlite::Connection::open(engine)?)))
         };
         let app = Router::new()
             .route("/", get(async || "hello"))
@@ -146,12 +146,12 @@ pub fn floor(engine: &str) -> anyhow::Result<()> {
 }
 
 /// One row, durable; nothing else.
-async fn insert(State(rows): State<Rows>, body: Bytes) -> (StatusCode, String) {
+async fn insert(State(rows): State<FloorBackend>, body: Bytes) -> (StatusCode, String) {
     let id = RealIds.mint();
-    let row = Bare { id: id.to_be_bytes(), body: body.to_vec() };
+    let row = FloorRow { id: id.to_be_bytes(), body: body.to_vec() };
     let done = match rows {
-        Rows::File(door, _) => door.insert(row).await,
-        Rows::Server(floor, next) => match floor.inserter(next.fetch_add(1, Ordering::Relaxed)) {
+        FloorBackend::File(door, _) => door.insert(row).await,
+        FloorBackend::Server(floor, next) => match floor.inserter(next.fetch_add(1, Ordering::Relaxed)) {
             Ok(inserter) => inserter.insert(row).await,
             Err(error) => Err(error),
         },
@@ -163,8 +163,11 @@ async fn insert(State(rows): State<Rows>, body: Bytes) -> (StatusCode, String) {
 }
 
 /// One row, read by its id.
-async fn row(State(rows): State<Rows>, axum::extract::Path(id): axum::extract::Path<String>) -> (StatusCode, Vec<u8>) {
-    let Rows::File(_, connection) = rows else { return (StatusCode::NOT_IMPLEMENTED, Vec::new()) };
+async fn row(
+    State(rows): State<FloorBackend>,
+    axum::extract::Path(id): axum::extract::Path<String>,
+) -> (StatusCode, Vec<u8>) {
+    let FloorBackend::File(_, connection) = rows else { return (StatusCode::NOT_IMPLEMENTED, Vec::new()) };
     let id = u128::from_str_radix(&id, 16).unwrap_or(0).to_be_bytes();
     let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
     let found = connection
@@ -184,16 +187,16 @@ pub fn until_closed() {
     let _closed = std::io::stdin().read_to_end(&mut rest);
 }
 
-/// A server in a process of its own. Ends with this value.
-pub struct Child {
+/// A server in a process of its own. It ends when this value is dropped.
+pub struct ServerProcess {
     process: std::process::Child,
     main: SocketAddr,
     stop: SocketAddr,
-    /// From its start to the first moment it takes calls.
+    /// The time from its start until it accepts calls.
     pub ready: Duration,
 }
 
-impl Child {
+impl ServerProcess {
     /// The gateway of this folder.
     pub fn gateway(folder: &Path) -> anyhow::Result<Self> {
         Self::start(&["gateway", &folder.display().to_string()])
@@ -205,18 +208,18 @@ impl Child {
     }
 
     /// The floor on this engine.
-    pub fn floor(engine: &Engine) -> anyhow::Result<Self> {
+    pub fn floor(engine: &BenchEngine) -> anyhow::Result<Self> {
         Self::start(&["floor", &engine.floor()])
     }
 
-    /// Whatever these words name.
+    /// Starts the role that these words name.
     pub fn start(words: &[&str]) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("role").args(words);
         Self::of(command)
     }
 
-    /// Any program that says where it listens as our roles do, and ends with its standard input.
+    /// Starts any program that prints its listen address like our roles, and ends with its standard input.
     pub fn of(mut command: Command) -> anyhow::Result<Self> {
         let began = Instant::now();
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -244,14 +247,15 @@ impl Child {
             let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
             nanos += text.split_whitespace().next().and_then(|nanos| nanos.parse::<u64>().ok()).unwrap_or(0);
         }
-        // Exact, but without threads that have ended; the process's own count has them, in hundredths of a second.
+        // Exact, but without threads that have ended; the count of the whole process includes them, in hundredths of a
+        // second.
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
         let ticks: u64 = [11, 12].iter().filter_map(|place| fields.get(*place)?.parse::<u64>().ok()).sum();
         Ok(Duration::from_nanos(nanos).max(Duration::from_millis(ticks * 10)))
     }
 
-    /// The same with that of its children: those it has buried, in hundredths of a second, and those that live.
+    /// The same including its children: those it has reaped, in hundredths of a second, and those that are alive.
     pub fn processor_of_all(&self) -> anyhow::Result<Duration> {
         let own = self.process.id().to_string();
         let stat = std::fs::read_to_string(format!("/proc/{own}/stat"))?;
@@ -284,7 +288,7 @@ pub fn memory_of(process: &str, which: &str) -> anyhow::Result<f64> {
     Ok(kibibytes * 1024.0 / 1e6)
 }
 
-impl Drop for Child {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         drop(self.process.stdin.take());
         let _ended = self.process.wait();

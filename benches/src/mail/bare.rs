@@ -1,11 +1,11 @@
-//! The floor: the same mail in SQLite with FTS5 and nothing around it.
+//! The floor: the same mail in SQLite with FTS5 and nothing else.
 
 use std::path::Path;
 
 use anyhow::Context as _;
 use rusqlite::{Connection, params};
 
-use super::letters::Letter;
+use super::letters::GeneratedLetter;
 
 const SCHEMA: &str = "
 PRAGMA journal_mode = wal;
@@ -22,11 +22,11 @@ const NEWEST: &str = "SELECT id, sender, subject, received FROM messages ORDER B
 const ONE: &str = "SELECT id, sender, subject, received, body FROM messages WHERE id = ?1";
 
 /// A message as the floor shows it.
-pub type Shown = (String, String, String, i64);
+pub type BareMessage = (String, String, String, i64);
 
-pub struct Bare(Connection);
+pub struct BareMailIndex(Connection);
 
-impl Bare {
+impl BareMailIndex {
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let connection = Connection::open(path)?;
         connection.set_prepared_statement_cache_capacity(64);
@@ -35,7 +35,7 @@ impl Bare {
         Ok(Self(connection))
     }
 
-    pub fn fill(&mut self, letters: &[Letter]) -> anyhow::Result<()> {
+    pub fn fill(&mut self, letters: &[GeneratedLetter]) -> anyhow::Result<()> {
         let transaction = self.0.transaction()?;
         {
             let mut row = transaction.prepare_cached("INSERT INTO messages VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
@@ -56,30 +56,30 @@ impl Bare {
         Ok(self.0.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?)
     }
 
-    pub fn found(&self, words: &str, low: i64, high: i64) -> anyhow::Result<Vec<Shown>> {
+    pub fn found(&self, words: &str, low: i64, high: i64) -> anyhow::Result<Vec<BareMessage>> {
         let mut statement = self.0.prepare_cached(FOUND)?;
         let rows = statement.query_map(params![words, low, high], shown)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    pub fn ranked(&self, words: &str) -> anyhow::Result<Vec<Shown>> {
+    pub fn ranked(&self, words: &str) -> anyhow::Result<Vec<BareMessage>> {
         let mut statement = self.0.prepare_cached(RANKED)?;
         let rows = statement.query_map([words], shown)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    pub fn newest(&self) -> anyhow::Result<Vec<Shown>> {
+    pub fn newest(&self) -> anyhow::Result<Vec<BareMessage>> {
         let mut statement = self.0.prepare_cached(NEWEST)?;
         let rows = statement.query_map([], shown)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    pub fn one(&self, id: &str) -> anyhow::Result<(Shown, String)> {
+    pub fn one(&self, id: &str) -> anyhow::Result<(BareMessage, String)> {
         let mut statement = self.0.prepare_cached(ONE)?;
         Ok(statement.query_row([id], |row| Ok((shown(row)?, row.get(4)?)))?)
     }
 }
 
-fn shown(row: &rusqlite::Row<'_>) -> rusqlite::Result<Shown> {
+fn shown(row: &rusqlite::Row<'_>) -> rusqlite::Result<BareMessage> {
     Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
 }

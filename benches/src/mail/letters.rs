@@ -1,24 +1,24 @@
-//! A hundred thousand letters that never change: words by Zipf's law, five hundred senders, three years.
+//! A hundred thousand mails that never change: words by Zipf's law, five hundred senders, three years.
 //!
-//! Takes a number, gives the letter of that number as RFC 5322 bytes. Promise: the same for the same number, to the
-//! byte, so that every side reads the same mail.
+//! Takes a number, gives the mail with that number as RFC 5322 bytes. Promise: the same bytes for the same number, so
+//! that every side reads the same mail.
 
 use std::fmt::Write as _;
 
-/// Words there are.
+/// Number of words.
 const WORDS: usize = 120_000;
-/// How steeply they become rare.
+/// How steeply their frequency falls.
 const STEEP: f64 = 1.07;
-/// People who write.
+/// Number of senders.
 pub const SENDERS: u64 = 500;
-/// When the first one came, in seconds; and how far they are apart.
+/// When the first mail arrived, in seconds; and the interval between mails.
 const FIRST: i64 = 1_700_000_000;
 const APART: i64 = 950;
 
-/// Numbers that look random and never change.
-pub struct Dice(u64);
+/// A number generator with a fixed sequence.
+pub struct LetterRandom(u64);
 
-impl Dice {
+impl LetterRandom {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -39,21 +39,21 @@ impl Dice {
     }
 }
 
-/// The letters.
-pub struct Letters {
-    /// For each word, how likely it or a more frequent one is.
+/// The generator of mails.
+pub struct LetterGenerator {
+    /// For each word, the probability of it or a more frequent one.
     up_to: Vec<f64>,
 }
 
-/// One letter.
-pub struct Letter {
+/// One mail.
+pub struct GeneratedLetter {
     pub id: String,
     pub received: i64,
     pub sender: String,
     pub raw: String,
 }
 
-impl Letters {
+impl LetterGenerator {
     pub fn new() -> Self {
         let mut sum = 0.0;
         let mut up_to: Vec<f64> = (1..=WORDS)
@@ -66,12 +66,12 @@ impl Letters {
         Self { up_to }
     }
 
-    fn word_of(&self, dice: &mut Dice) -> String {
+    fn word_of(&self, dice: &mut LetterRandom) -> String {
         let at = dice.fraction();
         word(self.up_to.partition_point(|part| *part < at) as u64)
     }
 
-    fn words(&self, dice: &mut Dice, many: u64, out: &mut String) {
+    fn words(&self, dice: &mut LetterRandom, many: u64, out: &mut String) {
         for n in 0..many {
             let sign = match n % 13 {
                 12 => ".\r\n",
@@ -81,9 +81,9 @@ impl Letters {
         }
     }
 
-    /// The letter of this number.
-    pub fn get(&self, n: u64) -> Letter {
-        let mut dice = Dice::new(n.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x5bd1);
+    /// The mail with this number.
+    pub fn get(&self, n: u64) -> GeneratedLetter {
+        let mut dice = LetterRandom::new(n.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x5bd1);
         let sender = sender(dice.below(SENDERS));
         let received = received(n);
         let date =
@@ -98,16 +98,16 @@ impl Letters {
             subject.replace("\r\n", " ").trim(),
             date.unwrap_or_default(),
         );
-        Letter { id, received, sender, raw }
+        GeneratedLetter { id, received, sender, raw }
     }
 }
 
-/// When a letter came, in seconds.
+/// When a mail arrived, in seconds.
 pub fn received(n: u64) -> i64 {
     FIRST + i64::try_from(n).unwrap_or(0) * APART
 }
 
-/// A word by its rank, the most frequent first: letters only, so that every tokenizer cuts it alike.
+/// A word by its rank, the most frequent first: letters only, so that every tokenizer splits it the same way.
 pub fn word(rank: u64) -> String {
     const SYLLABLES: [&str; 32] = [
         "ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "na", "pe", "qui", "ro", "su", "ta", "ve", "wi",

@@ -1,4 +1,4 @@
-//! The peer: `notmuch`, on a maildir of the same letters, fewer of them.
+//! The peer: `notmuch`, on a maildir of the same mails, but fewer of them.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use super::letters::Letters;
+use super::letters::LetterGenerator;
 
 /// Ticks of the processor clock in a second, as `/proc` counts them.
 const TICKS: f64 = 100.0;
 
-pub struct Notmuch<'f> {
+pub struct NotmuchIndex<'f> {
     folder: &'f Path,
 }
 
-impl<'f> Notmuch<'f> {
-    /// Puts letters into a maildir and indexes them. Gives the processor time that took.
+impl<'f> NotmuchIndex<'f> {
+    /// Puts mails into a maildir and indexes them. Gives the processor time.
     ///
     /// # Errors
-    /// It is not installed, or did not index all of them.
-    pub fn index(folder: &'f Path, letters: &Letters, many: u64) -> anyhow::Result<(Self, Duration)> {
+    /// When it is not installed, or did not index all of them.
+    pub fn index(folder: &'f Path, letters: &LetterGenerator, many: u64) -> anyhow::Result<(Self, Duration)> {
         let mail = folder.join("mail");
         for part in ["cur", "new", "tmp"] {
             std::fs::create_dir_all(mail.join(part))?;
@@ -40,7 +40,7 @@ impl<'f> Notmuch<'f> {
         Ok((this, spent))
     }
 
-    /// Searches for each of the words. Gives the processor time of one search, and how many were found in all.
+    /// Searches for each of the words. Gives the processor time of one search, and the total number of matches.
     pub fn search(&self, words: &[String]) -> anyhow::Result<(Duration, usize)> {
         let before = children()?;
         let mut found = 0;
@@ -66,7 +66,7 @@ fn children() -> anyhow::Result<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let after = stat.rsplit(')').next().unwrap_or_default();
     let fields: Vec<f64> = after.split_whitespace().map(|field| field.parse().unwrap_or(0.0)).collect();
-    // Of the whole line these are the fields 16 and 17; two stand before the bracket.
+    // On the whole line these are the fields 16 and 17; two of them come before the bracket.
     let ticks = fields.get(13).unwrap_or(&0.0) + fields.get(14).unwrap_or(&0.0);
     Ok(Duration::from_secs_f64(ticks / TICKS))
 }

@@ -1,4 +1,4 @@
-//! The peer: Cedar, with the same rules, asked the way its manual says.
+//! The peer: Cedar, with the same rules, used as its manual recommends.
 
 use std::collections::{HashMap, HashSet};
 use std::hint::black_box;
@@ -10,23 +10,23 @@ use cedar_policy::{
 };
 use sluice_core::Tier;
 
-use super::rules::{About, Asked, Rule, Rules};
-use crate::rounds::{Took, timed_here};
+use super::rules::{BenchRule, BenchRules, PolicyQuestion, RuleSubject};
+use crate::rounds::{RunTimes, timed_here};
 
 /// How many answers are compared with a plain scan.
 const COMPARED: usize = 256;
 
 /// Rules in Cedar's own form.
-pub struct Cedar {
+pub struct CedarPolicy {
     authorizer: Authorizer,
     policies: PolicySet,
     tiers: HashMap<PolicyId, Tier>,
     entities: Entities,
 }
 
-impl Cedar {
+impl CedarPolicy {
     /// Each rule is a `permit`; services are groups of actions.
-    pub fn new(rules: &Rules) -> anyhow::Result<Self> {
+    pub fn new(rules: &BenchRules) -> anyhow::Result<Self> {
         let (mut policies, mut tiers) = (PolicySet::new(), HashMap::new());
         for (number, rule) in rules.0.iter().enumerate() {
             let id = PolicyId::new(format!("rule{number}"));
@@ -42,9 +42,9 @@ impl Cedar {
         Ok(Self { authorizer: Authorizer::new(), policies, tiers, entities })
     }
 
-    /// Questions in Cedar's own form.
-    pub fn requests(&self, questions: &[Asked]) -> anyhow::Result<Vec<Request>> {
-        let request = |asked: &Asked| {
+    /// Queries in Cedar's own form.
+    pub fn requests(&self, questions: &[PolicyQuestion]) -> anyhow::Result<Vec<Request>> {
+        let request = |asked: &PolicyQuestion| {
             let path = ("path".to_owned(), RestrictedExpression::new_string(asked.path.clone()));
             Ok(Request::new(
                 uid("Agent", asked.agent.as_str())?,
@@ -66,7 +66,7 @@ impl Cedar {
     }
 
     /// One round.
-    pub fn decide(&self, requests: &[Request]) -> anyhow::Result<Took> {
+    pub fn decide(&self, requests: &[Request]) -> anyhow::Result<RunTimes> {
         let work = || {
             for request in requests {
                 black_box(self.answer(request));
@@ -76,8 +76,8 @@ impl Cedar {
         Ok(timed_here(requests.len() as u64, work)?.0)
     }
 
-    /// It was given the same rules if it gives the same answers.
-    pub fn must_agree(&self, rules: &Rules, questions: &[Asked]) -> anyhow::Result<()> {
+    /// Checks that it has the same rules: it must give the same answers.
+    pub fn must_agree(&self, rules: &BenchRules, questions: &[PolicyQuestion]) -> anyhow::Result<()> {
         let sample = questions.get(..COMPARED).unwrap_or(questions);
         let mut matched = 0;
         for (asked, request) in sample.iter().zip(self.requests(sample)?) {
@@ -90,12 +90,12 @@ impl Cedar {
     }
 }
 
-fn text(rule: &Rule) -> String {
+fn text(rule: &BenchRule) -> String {
     let principal = rule.agent.as_ref().map_or("principal".into(), |agent| format!("principal == Agent::\"{agent}\""));
     let action = match &rule.about {
-        About::Name(name) => format!("action == Action::\"{name}\""),
-        About::Service(service) => format!("action in Action::\"{service}\""),
-        About::All => "action".into(),
+        RuleSubject::Name(name) => format!("action == Action::\"{name}\""),
+        RuleSubject::Service(service) => format!("action in Action::\"{service}\""),
+        RuleSubject::All => "action".into(),
     };
     let when = rule.folder.as_ref().map(|folder| format!(" when {{ context.path like \"{folder}/*\" }}"));
     format!("permit({principal}, {action}, resource){};", when.unwrap_or_default())

@@ -1,140 +1,145 @@
-//! The three traits of an adapter: copy, write, take back.
+//! The three traits of an adapter: sync, write, undo.
 //!
-//! Takes our words ([`Write`]) and a way to the service; gives what happened. Blocking and object-safe: a
-//! worker does one job and dies. Promise: an operation cannot be offered without its effect class and its
-//! way to find out what happened, because [`Operation`] has no other shape.
+//! Takes our words ([`ServiceWrite`]) and a way to the service; gives what happened. Blocking and object-safe: a worker does
+//! one job and dies. Promise: an operation cannot be offered without its effect class and its way to find out what
+//! happened, because [`WriteOperation`] has no other form.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sluice_core::CapabilityName;
 use sluice_core::capability::EffectClass;
-use sluice_core::rollback::Fingerprint;
+use sluice_core::rollback::ObjectFingerprint;
 
+use crate::error::{AdapterWriteError, FailureDetail};
 use crate::manifest::Manifest;
 use crate::net::Net;
-use crate::trouble::{Trouble, Why};
 
 /// A write on its way to a service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Write {
-    /// The hold's id: what the effect is marked with where the service lets us.
+pub struct ServiceWrite {
+    /// The hold's id: the effect is marked with it where the service allows that.
     pub op: String,
-    /// What is to be done.
+    /// The capability to perform.
     pub capability: CapabilityName,
-    /// With which arguments, exactly as they were approved.
+    /// Its arguments, exactly as they were approved.
     pub arguments: Map<String, Value>,
-    /// When the attempt was armed, in milliseconds.
+    /// When the attempt was armed, in milliseconds since the epoch.
     pub at: i64,
     /// Files the arguments name by their hash.
     #[serde(default)]
-    pub blobs: Vec<Blob>,
+    pub blobs: Vec<AttachedFile>,
 }
 
-/// A file to go out with a write.
+/// A file that goes out with a write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Blob {
-    /// The name its reader sees.
+pub struct AttachedFile {
+    /// The file name that its reader sees.
     pub name: String,
-    /// What it is.
+    /// Its media type.
     pub media_type: String,
-    /// Its content.
+    /// The content of the file.
     #[serde(with = "crate::job::base64_text")]
     pub bytes: Vec<u8>,
 }
 
-/// The service's inert object that a second step consumes. Once stored it is the only one for its write.
+/// The inert object at the service that a second step consumes. Once stored, it is the only one for its write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Handle(pub String);
+pub struct ServiceHandle(pub String);
 
-/// A write that happened.
+/// The result of a write that happened.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Done {
-    /// The service's proof, short.
+pub struct AppliedWrite {
+    /// The receipt of the service, short.
     pub receipt: String,
-    /// What the agent is told.
+    /// The result for the agent.
     pub result: Value,
-    /// A print of the object as the write left it, if it can be taken back.
-    pub after: Option<Fingerprint>,
-    /// Until when the service itself can take it back, in milliseconds, if not for ever.
+    /// A fingerprint of the object as the write left it, if the write can be undone.
+    pub after: Option<ObjectFingerprint>,
+    /// Until when the service itself can undo it, in milliseconds; `None` if there is no limit.
     pub undo_until: Option<i64>,
 }
 
-/// What a look at the service showed about a write in doubt.
+/// The result of a lookup of a write in doubt.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Found {
+pub enum ReconcileOutcome {
     /// It happened.
-    Applied(Done),
-    /// It did not.
+    Applied(AppliedWrite),
+    /// It did not happen.
     Absent,
-    /// It cannot be told (yet).
+    /// It is not known (yet).
     Unknown,
 }
 
 /// A way to the service for the length of one job.
-pub type Way<'n> = &'n mut dyn Net;
+pub type NetAccess<'n> = &'n mut dyn Net;
 
 /// Class A: repeating it gives the same end state.
-pub trait Absolute {
-    /// Does it.
+pub trait AbsoluteWrite {
+    /// Performs the write.
     ///
     /// # Errors
     /// When it was not done, was refused, or may have been done.
-    fn perform(&self, net: Way<'_>, write: &Write) -> Result<Done, Trouble>;
-    /// Looks whether the end state is there.
-    fn reconcile(&self, net: Way<'_>, write: &Write) -> Found;
+    fn perform(&self, net: NetAccess<'_>, write: &ServiceWrite) -> Result<AppliedWrite, AdapterWriteError>;
+    /// Looks up whether the end state is there.
+    fn reconcile(&self, net: NetAccess<'_>, write: &ServiceWrite) -> ReconcileOutcome;
 }
 
 /// Class B: an inert handle is created and can be consumed only once.
-pub trait ConsumeOnce {
-    /// Creates the handle. Nothing anyone outside could notice happens.
+pub trait ConsumeOnceWrite {
+    /// Creates the handle. Nobody outside can notice this.
     ///
     /// # Errors
-    /// As in [`Absolute::perform`], but never unclear: a lost handle is harmless.
-    fn create(&self, net: Way<'_>, write: &Write) -> Result<Handle, Trouble>;
-    /// Consumes it: the effect.
+    /// As in [`AbsoluteWrite::perform`], but never unclear: a lost handle is harmless.
+    fn create(&self, net: NetAccess<'_>, write: &ServiceWrite) -> Result<ServiceHandle, AdapterWriteError>;
+    /// Consumes the handle, which has the effect.
     ///
     /// # Errors
-    /// As in [`Absolute::perform`]. A handle that is gone is unclear: it may have been consumed.
-    fn consume(&self, net: Way<'_>, write: &Write, handle: &Handle) -> Result<Done, Trouble>;
-    /// Handle still there: absent. Gone: confirmed by a look at what it became.
-    fn reconcile(&self, net: Way<'_>, write: &Write, handle: &Handle) -> Found;
+    /// As in [`AbsoluteWrite::perform`]. A missing handle is unclear: it may have been consumed.
+    fn consume(
+        &self,
+        net: NetAccess<'_>,
+        write: &ServiceWrite,
+        handle: &ServiceHandle,
+    ) -> Result<AppliedWrite, AdapterWriteError>;
+    /// Absent if the handle is still there. If it is gone, a look at the resulting object confirms the write.
+    fn reconcile(&self, net: NetAccess<'_>, write: &ServiceWrite, handle: &ServiceHandle) -> ReconcileOutcome;
 }
 
 /// Class C: the effect carries our id in a place that can be searched.
-pub trait Findable {
-    /// Does it, marked.
+pub trait FindableWrite {
+    /// Performs the write, marked with our id.
     ///
     /// # Errors
-    /// As in [`Absolute::perform`].
-    fn perform(&self, net: Way<'_>, write: &Write) -> Result<Done, Trouble>;
-    /// Looks for the mark. Absent only when everything was searched.
-    fn reconcile(&self, net: Way<'_>, write: &Write) -> Found;
+    /// As in [`AbsoluteWrite::perform`].
+    fn perform(&self, net: NetAccess<'_>, write: &ServiceWrite) -> Result<AppliedWrite, AdapterWriteError>;
+    /// Searches for the mark. Absent only when everything was searched.
+    fn reconcile(&self, net: NetAccess<'_>, write: &ServiceWrite) -> ReconcileOutcome;
 }
 
-/// Class D: none of these. A doubt about it is always a person's.
-pub trait Opaque {
-    /// Does it.
+/// Class D: none of these. A person always resolves an uncertain outcome.
+pub trait OpaqueWrite {
+    /// Performs the write.
     ///
     /// # Errors
-    /// As in [`Absolute::perform`].
-    fn perform(&self, net: Way<'_>, write: &Write) -> Result<Done, Trouble>;
+    /// As in [`AbsoluteWrite::perform`].
+    fn perform(&self, net: NetAccess<'_>, write: &ServiceWrite) -> Result<AppliedWrite, AdapterWriteError>;
 }
 
-/// How one kind of write is carried out: its class is which of these it is.
+/// How one kind of write is performed: the variant is its effect class.
 #[derive(Clone, Copy)]
-pub enum Operation<'a> {
-    /// A.
-    Absolute(&'a dyn Absolute),
-    /// B.
-    ConsumeOnce(&'a dyn ConsumeOnce),
-    /// C.
-    Findable(&'a dyn Findable),
-    /// D.
-    Opaque(&'a dyn Opaque),
+pub enum WriteOperation<'a> {
+    /// Class A.
+    Absolute(&'a dyn AbsoluteWrite),
+    /// Class B.
+    ConsumeOnce(&'a dyn ConsumeOnceWrite),
+    /// Class C.
+    Findable(&'a dyn FindableWrite),
+    /// Class D.
+    Opaque(&'a dyn OpaqueWrite),
 }
 
-impl Operation<'_> {
-    /// Its class.
+impl WriteOperation<'_> {
+    /// The effect class.
     #[must_use]
     pub const fn class(self) -> EffectClass {
         match self {
@@ -145,194 +150,203 @@ impl Operation<'_> {
         }
     }
 
-    /// Finds out what became of a write in doubt.
-    pub fn reconcile(self, net: Way<'_>, write: &Write, handle: Option<&Handle>) -> Found {
+    /// Finds out the outcome of a write in doubt.
+    pub fn reconcile(
+        self,
+        net: NetAccess<'_>,
+        write: &ServiceWrite,
+        handle: Option<&ServiceHandle>,
+    ) -> ReconcileOutcome {
         match (self, handle) {
             (Self::Absolute(operation), _) => operation.reconcile(net, write),
             (Self::ConsumeOnce(operation), Some(handle)) => operation.reconcile(net, write, handle),
-            // Without a handle the consuming step cannot have begun.
-            (Self::ConsumeOnce(_), None) => Found::Absent,
+            // Without a handle, the consuming step cannot have begun.
+            (Self::ConsumeOnce(_), None) => ReconcileOutcome::Absent,
             (Self::Findable(operation), _) => operation.reconcile(net, write),
-            (Self::Opaque(_), _) => Found::Unknown,
+            (Self::Opaque(_), _) => ReconcileOutcome::Unknown,
         }
     }
 }
 
-impl std::fmt::Debug for Operation<'_> {
+impl std::fmt::Debug for WriteOperation<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.class().as_str())
     }
 }
 
-/// What was found before a write, to be able to go back to it.
+/// The state before a write, stored for a rollback.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Before {
-    /// In the adapter's own form.
+pub struct BeforeState {
+    /// The state, in the adapter's own form.
     pub state: Vec<u8>,
-    /// Its print.
-    pub print: Fingerprint,
+    /// The fingerprint of the state.
+    pub print: ObjectFingerprint,
 }
 
-/// A write that was done, and what is known of it.
+/// A write that was done, and what is known about it.
 #[derive(Debug, Clone, Copy)]
-pub struct Past<'w> {
+pub struct PastWrite<'w> {
     /// The write.
-    pub write: &'w Write,
-    /// What it found.
+    pub write: &'w ServiceWrite,
+    /// The state before it.
     pub before: &'w [u8],
-    /// What the service said.
+    /// The receipt of the service.
     pub receipt: &'w str,
 }
 
-/// How one kind of write is taken back.
-pub trait Reversal {
-    /// Looks before the write. Nothing changes.
+/// How one kind of write is undone.
+pub trait WriteReversal {
+    /// Captures the state before the write. Nothing changes.
     ///
     /// # Errors
-    /// When the object cannot be read; the write then must not be done either.
-    fn capture(&self, net: Way<'_>, write: &Write) -> Result<Before, Trouble>;
-    /// A print of the object as it is now, in the same form as the one the write left.
-    ///
-    /// # Errors
-    /// When the object cannot be read.
-    fn present(&self, net: Way<'_>, past: Past<'_>) -> Result<Fingerprint, Trouble>;
-    /// What differs now from what the write found, in words for people: what taking it back would change. Nothing where
-    /// that cannot be said.
+    /// When the object cannot be read; then the write must not be performed either.
+    fn capture(&self, net: NetAccess<'_>, write: &ServiceWrite) -> Result<BeforeState, AdapterWriteError>;
+    /// A fingerprint of the object as it is now, in the same form as the one that the write left.
     ///
     /// # Errors
     /// When the object cannot be read.
-    fn difference(&self, net: Way<'_>, past: Past<'_>) -> Result<Vec<String>, Trouble> {
+    fn current_fingerprint(
+        &self,
+        net: NetAccess<'_>,
+        past: PastWrite<'_>,
+    ) -> Result<ObjectFingerprint, AdapterWriteError>;
+    /// The differences between the present state and the state before the write, in words for people: what a rollback
+    /// would change. Empty where that is not known.
+    ///
+    /// # Errors
+    /// When the object cannot be read.
+    fn difference(&self, net: NetAccess<'_>, past: PastWrite<'_>) -> Result<Vec<String>, AdapterWriteError> {
         let _cannot_be_said = (net, past);
         Ok(Vec::new())
     }
-    /// Takes it back. Repeating it gives the same end state.
+    /// Undoes the write. Repeating it gives the same end state.
     ///
     /// # Errors
-    /// As in [`Absolute::perform`].
-    fn undo(&self, net: Way<'_>, past: Past<'_>) -> Result<Done, Trouble>;
+    /// As in [`AbsoluteWrite::perform`].
+    fn undo(&self, net: NetAccess<'_>, past: PastWrite<'_>) -> Result<AppliedWrite, AdapterWriteError>;
 }
 
-/// Where a copy stands, in the adapter's own words. Others keep it and never look inside.
+/// The position of a replica, in the adapter's own form. Others store it and never read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cursor(pub String);
+pub struct SyncCursor(pub String);
 
-/// One thing that changed at the service.
+/// One change at the service.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum SyncChange {
     /// A message as it is now, raw.
     Put(RawItem),
-    /// Only its labels are other ones.
+    /// Only its labels have changed.
     Labels {
-        /// Which message.
+        /// The id of the message.
         id: String,
         /// All labels it has now.
         labels: Vec<String>,
     },
-    /// It is no longer there.
+    /// The message is no longer there.
     Gone {
-        /// Which message.
+        /// The id of the message.
         id: String,
     },
-    /// The names of the labels themselves, whole.
+    /// The names of all labels, as a complete list.
     LabelNames(Vec<(String, String)>),
 }
 
-/// A message as the service gave it. It is raw: nothing of it may reach an agent before all stages passed it.
+/// A message as the service gave it. It is raw: no part of it may reach an agent before it has passed all stages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawItem {
-    /// The service's id.
+    /// The id at the service.
     pub id: String,
-    /// Its thread.
+    /// The id of its thread.
     pub thread: String,
     /// Its labels.
     pub labels: Vec<String>,
-    /// When the service got it, in milliseconds.
+    /// When the service received it, in milliseconds.
     pub received: i64,
-    /// RFC 5322 bytes.
+    /// The message as RFC 5322 bytes.
     pub raw: Vec<u8>,
-    /// Whether only the head is here, because the whole was larger than is let in.
+    /// Whether only the head is here, because the message was larger than the limit.
     pub cut: bool,
     /// Its size at the service.
     pub size: u64,
-    /// The name under which the server that received it records what it checked (`authserv-id`), where it is known.
+    /// The name under which the receiving server records its checks (`authserv-id`), where it is known.
     pub receiver: Option<&'static str>,
 }
 
-/// How far a first copy has come.
+/// The progress of a first sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
-    /// Messages copied.
+pub struct SyncProgress {
+    /// Messages copied so far.
     pub done: u64,
-    /// Messages there are, by the service's own estimate.
+    /// Number of all messages, as the service estimates it.
     pub total: Option<u64>,
 }
 
-/// Some changes, and where to go on.
+/// Some changes, and the position after them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Page {
-    /// In the order in which they are to be applied.
-    pub changes: Vec<Change>,
-    /// To be kept in the same transaction as the changes.
-    pub next: Cursor,
-    /// Whether there is more now.
+pub struct SyncPage {
+    /// The changes, in the order in which they must be applied.
+    pub changes: Vec<SyncChange>,
+    /// The next cursor, stored in the same transaction as the changes.
+    pub next: SyncCursor,
+    /// Whether more changes are available now.
     pub more: bool,
-    /// How far a first copy is; nothing for the change feed.
-    pub progress: Option<Progress>,
+    /// The progress of a first sync; `None` for the change feed.
+    pub progress: Option<SyncProgress>,
 }
 
 /// Why there is no page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SyncTrouble {
-    /// The service has forgotten the cursor: a fresh copy is needed, beside the old one.
+pub enum SyncError {
+    /// The service no longer knows the cursor: a fresh replica is needed, beside the old one.
     Expired,
-    /// Not now.
-    Later(Why),
-    /// Not before a person did something.
-    Stopped(Why),
+    /// A temporary failure: try later.
+    Later(FailureDetail),
+    /// A person must act first.
+    Stopped(FailureDetail),
 }
 
-/// Copies a service: from nothing, or from a cursor on.
+/// Syncs a service: from the beginning, or from a cursor.
 pub trait SyncAdapter {
-    /// The next changes. `None` begins a full copy.
+    /// The next changes. `None` begins a full sync.
     ///
     /// # Errors
     /// When the cursor expired or the service does not answer.
-    fn changes(&self, net: Way<'_>, since: Option<&Cursor>) -> Result<Page, SyncTrouble>;
+    fn changes(&self, net: NetAccess<'_>, since: Option<&SyncCursor>) -> Result<SyncPage, SyncError>;
 
-    /// Messages as they are now, by id: those that were set aside are tried again. What is gone is said to be.
+    /// Messages as they are now, by id: used to retry those that were set aside. Missing messages are reported as gone.
     ///
     /// # Errors
     /// When the service does not answer.
-    fn fetch(&self, net: Way<'_>, ids: &[String]) -> Result<Vec<Change>, SyncTrouble> {
+    fn fetch(&self, net: NetAccess<'_>, ids: &[String]) -> Result<Vec<SyncChange>, SyncError> {
         let _nobody_to_ask = (net, ids);
         Ok(Vec::new())
     }
 
-    /// Whose account this is, by the service's own word; nothing where it does not say. One small request: it also
-    /// shows whether the service is there and takes our credential.
+    /// The name of the account, as the service reports it; `None` where it does not. One small request: it also shows
+    /// whether the service answers and accepts our credential.
     ///
     /// # Errors
     /// When the service does not answer or refuses us.
-    fn account(&self, net: Way<'_>) -> Result<Option<String>, SyncTrouble> {
+    fn account(&self, net: NetAccess<'_>) -> Result<Option<String>, SyncError> {
         let _nobody_to_ask = net;
         Ok(None)
     }
 }
 
-/// Carries writes out.
+/// Performs writes.
 pub trait WriteExecutor {
-    /// What it can be asked.
+    /// What it offers.
     fn manifest(&self) -> &Manifest;
-    /// How a capability is carried out; nothing for reads and for what it does not offer.
-    fn operation(&self, capability: &CapabilityName) -> Option<Operation<'_>>;
+    /// How a capability is performed; `None` for reads and for capabilities that it does not offer.
+    fn operation(&self, capability: &CapabilityName) -> Option<WriteOperation<'_>>;
 }
 
-/// Takes writes back, where the service allows it.
+/// Undoes writes, where the service allows it.
 pub trait RollbackCapable: WriteExecutor {
-    /// How a capability is taken back; nothing for what cannot be.
-    fn reversal(&self, capability: &CapabilityName) -> Option<&dyn Reversal>;
+    /// How a capability is undone; `None` if it cannot be.
+    fn reversal(&self, capability: &CapabilityName) -> Option<&dyn WriteReversal>;
 }
 
-/// Everything a connected service is.
+/// A complete adapter: everything that a connected service needs.
 pub trait Adapter: SyncAdapter + RollbackCapable {}
 impl<A: SyncAdapter + RollbackCapable> Adapter for A {}

@@ -1,34 +1,36 @@
-//! What every adapter must be able to do, as checks that run against any of them.
+//! The conformance suite: checks that run against any adapter.
 //!
-//! Takes a [`Stage`]: an adapter, a way to a service that really changes, and a count of its changes. Gives
-//! every promise that was not kept. Promise: each write is tried with its answer lost, with the connection
-//! broken before and after, with limits and refusals; what the adapter says must be what the service did.
+//! Takes a [`ConformanceStage`]: an adapter, a way to a service that really changes, and a count of its changes. Gives every
+//! promise that was broken. Promise: each write is tried with a lost answer, with a connection that breaks before and
+//! after, with limits and refusals; what the adapter reports must match what the service did.
 
 use sluice_core::capability::{Capability, EffectClass};
 
-use crate::adapter::{Adapter, Cursor, Done, Found, Handle, Past, SyncTrouble, Write};
-use crate::fake::{Failure, Faulty};
-use crate::job::{self, Prepared};
-use crate::net::{Net, Phase};
-use crate::trouble::{Cause, Trouble};
+use crate::adapter::{
+    Adapter, AppliedWrite, PastWrite, ReconcileOutcome, ServiceHandle, ServiceWrite, SyncCursor, SyncError,
+};
+use crate::error::{AdapterWriteError, FailureCause};
+use crate::fake::{FaultyNet, NetFault};
+use crate::job::{self, WritePreparation};
+use crate::net::{Net, NetPhase};
 
-/// A service to try an adapter on. Each write it gives must be possible, and another one each time.
-pub trait Stage {
+/// A service for testing an adapter. Each write that it gives must be possible, and must differ from the others.
+pub trait ConformanceStage {
     /// The adapter, and the way to the service.
     fn parts(&mut self) -> (&dyn Adapter, &mut dyn Net);
-    /// A write of this kind that can be done now.
-    fn write(&mut self, capability: &Capability) -> Write;
-    /// How many changes that somebody outside could notice the service has made.
+    /// A write of this kind that can be performed now.
+    fn write(&mut self, capability: &Capability) -> ServiceWrite;
+    /// How many externally visible changes the service has made.
     fn effects(&mut self) -> u64;
-    /// Makes the service forget where a cursor points to. False if it never does.
+    /// Makes the service forget the position of a cursor. False if it never does.
     fn expire(&mut self) -> bool;
 }
 
-/// A promise that was not kept: of which capability, and what.
-pub type Finding = String;
+/// A broken promise: the capability and the problem.
+pub type ConformanceFinding = String;
 
-/// Runs everything. Gives what was not as it must be; an adapter is done when that is nothing.
-pub fn check(stage: &mut dyn Stage) -> Vec<Finding> {
+/// Runs all checks and gives the broken promises. An adapter is done when there are none.
+pub fn check(stage: &mut dyn ConformanceStage) -> Vec<ConformanceFinding> {
     let mut findings = Vec::new();
     let manifest = stage.parts().0.manifest().clone();
     for capability in &manifest.capabilities {
@@ -41,13 +43,13 @@ pub fn check(stage: &mut dyn Stage) -> Vec<Finding> {
             (None, Some(_)) => note("a read has no operation"),
             (Some(_), None) if manifest.by_gateway.contains(&name) => continue,
             (Some(_), None) => note("the write has no operation"),
-            (Some(declared), Some(found)) if declared != found => note("its class is not the catalogue's"),
+            (Some(declared), Some(found)) if declared != found => note("its effect class is not that of the catalogue"),
             (Some(class), Some(_)) => {
                 if reversal != capability.reversible {
-                    note("whether it can be undone is not what the catalogue says");
+                    note("the adapter and the catalogue disagree on whether it can be undone");
                 }
                 if !manifest.previews.iter().any(|preview| preview.capability == name) {
-                    note("people are not shown what it does");
+                    note("it has no preview for people");
                 }
                 for (what, trial) in TRIALS {
                     if let Err(why) = trial(stage, capability, class) {
@@ -66,9 +68,9 @@ pub fn check(stage: &mut dyn Stage) -> Vec<Finding> {
     findings
 }
 
-type Trial = fn(&mut dyn Stage, &Capability, EffectClass) -> Result<(), String>;
+type ConformanceCheck = fn(&mut dyn ConformanceStage, &Capability, EffectClass) -> Result<(), String>;
 
-const TRIALS: [(&str, Trial); 8] = [
+const TRIALS: [(&str, ConformanceCheck); 8] = [
     ("done", done),
     ("answer lost", answer_lost),
     ("broken before", broken_before),
@@ -83,81 +85,90 @@ fn must(holds: bool, what: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what.to_owned()) }
 }
 
-/// A write, prepared, and how many changes there were before it.
-struct Ready {
-    write: Write,
-    prepared: Prepared,
+/// A prepared write, and the number of changes before it.
+struct PreparedTrial {
+    write: ServiceWrite,
+    prepared: WritePreparation,
     effects: u64,
 }
 
-impl Ready {
-    fn handle(&self) -> Option<&Handle> {
+impl PreparedTrial {
+    fn handle(&self) -> Option<&ServiceHandle> {
         self.prepared.handle.as_ref()
     }
 }
 
-fn ready(stage: &mut dyn Stage, capability: &Capability) -> Result<Ready, String> {
+fn ready(stage: &mut dyn ConformanceStage, capability: &Capability) -> Result<PreparedTrial, String> {
     let write = stage.write(capability);
     let effects = stage.effects();
     let prepared = with(stage, None, |adapter, net| job::prepare(adapter, net, &write, None));
     let prepared = prepared.map_err(|trouble| format!("it cannot be prepared: {trouble:?}"))?;
     must(stage.effects() == effects, "preparing it had an effect")?;
-    Ok(Ready { write, prepared, effects })
+    Ok(PreparedTrial { write, prepared, effects })
 }
 
-/// Runs something with the adapter and a way to the service on which the first write fails as told.
+/// Runs something with the adapter and a way to the service on which the first write fails with the given failure.
 fn with<Out>(
-    stage: &mut dyn Stage,
-    failure: Option<Failure>,
+    stage: &mut dyn ConformanceStage,
+    failure: Option<NetFault>,
     run: impl FnOnce(&dyn Adapter, &mut dyn Net) -> Out,
 ) -> Out {
     let (adapter, net) = stage.parts();
-    run(adapter, &mut Faulty::new(net, failure))
+    run(adapter, &mut FaultyNet::new(net, failure))
 }
 
-fn perform(stage: &mut dyn Stage, ready: &Ready, failure: Option<Failure>) -> Result<Done, Trouble> {
+fn perform(
+    stage: &mut dyn ConformanceStage,
+    ready: &PreparedTrial,
+    failure: Option<NetFault>,
+) -> Result<AppliedWrite, AdapterWriteError> {
     with(stage, failure, |adapter, net| job::perform(adapter, net, &ready.write, ready.handle()))
 }
 
-fn look(stage: &mut dyn Stage, ready: &Ready) -> Found {
+fn look(stage: &mut dyn ConformanceStage, ready: &PreparedTrial) -> ReconcileOutcome {
     with(stage, None, |adapter, net| match adapter.operation(&ready.write.capability) {
         Some(operation) => operation.reconcile(net, &ready.write, ready.handle()),
-        None => Found::Unknown,
+        None => ReconcileOutcome::Unknown,
     })
 }
 
-fn done(stage: &mut dyn Stage, capability: &Capability, class: EffectClass) -> Result<(), String> {
+fn done(stage: &mut dyn ConformanceStage, capability: &Capability, class: EffectClass) -> Result<(), String> {
     let ready = ready(stage, capability)?;
     let done = perform(stage, &ready, None).map_err(|trouble| format!("{trouble:?}"))?;
     must(stage.effects() > ready.effects, "it had no effect")?;
-    must(done.after.is_some() == capability.reversible, "a print is left exactly by what can be undone")?;
+    must(
+        done.after.is_some() == capability.reversible,
+        "a fingerprint must be left exactly by writes that can be undone",
+    )?;
     match (class, look(stage, &ready)) {
-        (EffectClass::Opaque, Found::Unknown) => Ok(()),
-        (_, Found::Applied(found)) => must(found.after == done.after, "the look gives another print than the write"),
-        (_, found) => Err(format!("it was done, and the look says {found:?}")),
+        (EffectClass::Opaque, ReconcileOutcome::Unknown) => Ok(()),
+        (_, ReconcileOutcome::Applied(found)) => {
+            must(found.after == done.after, "the lookup gives another fingerprint than the write")
+        }
+        (_, found) => Err(format!("it was done, but the lookup says {found:?}")),
     }
 }
 
-fn answer_lost(stage: &mut dyn Stage, capability: &Capability, class: EffectClass) -> Result<(), String> {
-    for failure in [Failure::LostReply, Failure::Status { status: 500, after: true }] {
+fn answer_lost(stage: &mut dyn ConformanceStage, capability: &Capability, class: EffectClass) -> Result<(), String> {
+    for failure in [NetFault::LostReply, NetFault::Status { status: 500, after: true }] {
         let ready = ready(stage, capability)?;
         let answer = perform(stage, &ready, Some(failure));
-        must(matches!(answer, Err(Trouble::Unclear)), "an answer that was lost must be unclear")?;
+        must(matches!(answer, Err(AdapterWriteError::Unclear)), "an answer that was lost must be unclear")?;
         let effects = stage.effects();
         must(effects > ready.effects, "the service did nothing")?;
         let found = look(stage, &ready);
-        must(stage.effects() == effects, "the look had an effect")?;
+        must(stage.effects() == effects, "the lookup had an effect")?;
         match (class, found) {
-            (EffectClass::Opaque, Found::Unknown) | (_, Found::Applied(_)) => {}
-            // A write of several steps may have stopped halfway. Repeating it is what its class allows.
-            (EffectClass::Absolute, Found::Absent) => {
+            (EffectClass::Opaque, ReconcileOutcome::Unknown) | (_, ReconcileOutcome::Applied(_)) => {}
+            // A write of several steps may have stopped halfway. Its class allows a repeat.
+            (EffectClass::Absolute, ReconcileOutcome::Absent) => {
                 perform(stage, &ready, None).map_err(|trouble| format!("it cannot be repeated: {trouble:?}"))?;
-                must(matches!(look(stage, &ready), Found::Applied(_)), "it was repeated, and is not found")?;
+                must(matches!(look(stage, &ready), ReconcileOutcome::Applied(_)), "it was repeated but is not found")?;
             }
-            (_, found) => return Err(format!("it was done, and the look says {found:?}")),
+            (_, found) => return Err(format!("it was done, but the lookup says {found:?}")),
         }
         if class == EffectClass::ConsumeOnce {
-            // Even a blind repeat must not do it twice.
+            // Even a blind repeat must not perform it twice.
             let again = perform(stage, &ready, None);
             must(again.is_err(), "a handle was consumed twice")?;
             must(stage.effects() == effects, "it was done twice")?;
@@ -166,57 +177,78 @@ fn answer_lost(stage: &mut dyn Stage, capability: &Capability, class: EffectClas
     Ok(())
 }
 
-fn broken_before(stage: &mut dyn Stage, capability: &Capability, class: EffectClass) -> Result<(), String> {
-    for phase in [Phase::Dns, Phase::Connect, Phase::Tls, Phase::BeforeFirstByte] {
+fn broken_before(stage: &mut dyn ConformanceStage, capability: &Capability, class: EffectClass) -> Result<(), String> {
+    for phase in [NetPhase::Dns, NetPhase::Connect, NetPhase::Tls, NetPhase::BeforeFirstByte] {
         let ready = ready(stage, capability)?;
-        let answer = perform(stage, &ready, Some(Failure::Broken(phase)));
-        must(matches!(answer, Err(Trouble::NotDone(_))), "nothing left, so it is not done")?;
+        let answer = perform(stage, &ready, Some(NetFault::Broken(phase)));
+        must(matches!(answer, Err(AdapterWriteError::NotDone(_))), "nothing was sent, so it is not done")?;
         must(stage.effects() == ready.effects, "it had an effect")?;
         absent(stage, &ready, class)?;
     }
     Ok(())
 }
 
-fn failed_without_effect(stage: &mut dyn Stage, capability: &Capability, class: EffectClass) -> Result<(), String> {
+fn failed_without_effect(
+    stage: &mut dyn ConformanceStage,
+    capability: &Capability,
+    class: EffectClass,
+) -> Result<(), String> {
     let ready = ready(stage, capability)?;
-    let answer = perform(stage, &ready, Some(Failure::Status { status: 500, after: false }));
-    must(matches!(answer, Err(Trouble::Unclear)), "a failure of the service proves nothing")?;
+    let answer = perform(stage, &ready, Some(NetFault::Status { status: 500, after: false }));
+    must(matches!(answer, Err(AdapterWriteError::Unclear)), "a failure of the service proves nothing")?;
     absent(stage, &ready, class)?;
     let again = perform(stage, &ready, None);
-    must(again.is_ok(), "after a look that found nothing it must be possible")?;
+    must(again.is_ok(), "after a lookup that found nothing it must be possible")?;
     must(stage.effects() > ready.effects, "it had no effect")
 }
 
-fn absent(stage: &mut dyn Stage, ready: &Ready, class: EffectClass) -> Result<(), String> {
+fn absent(stage: &mut dyn ConformanceStage, ready: &PreparedTrial, class: EffectClass) -> Result<(), String> {
     match (class, look(stage, ready)) {
-        (EffectClass::Opaque, Found::Unknown) | (_, Found::Absent) => Ok(()),
-        (_, found) => Err(format!("it was not done, and the look says {found:?}")),
+        (EffectClass::Opaque, ReconcileOutcome::Unknown) | (_, ReconcileOutcome::Absent) => Ok(()),
+        (_, found) => Err(format!("it was not done, but the lookup says {found:?}")),
     }
 }
 
-fn limited(stage: &mut dyn Stage, capability: &Capability, _class: EffectClass) -> Result<(), String> {
+fn limited(stage: &mut dyn ConformanceStage, capability: &Capability, _class: EffectClass) -> Result<(), String> {
     let ready = ready(stage, capability)?;
-    match perform(stage, &ready, Some(Failure::Limited { retry_after_s: 17 })) {
-        Err(Trouble::NotDone(why)) if why.cause == Cause::RateLimited && why.retry_after_s == Some(17) => Ok(()),
-        other => Err(format!("a limit must be waited out as long as the service says: {other:?}")),
+    match perform(stage, &ready, Some(NetFault::Limited { retry_after_s: 17 })) {
+        Err(AdapterWriteError::NotDone(why))
+            if why.cause == FailureCause::RateLimited && why.retry_after_s == Some(17) =>
+        {
+            Ok(())
+        }
+        other => {
+            Err(format!("after a rate limit, the adapter must report the wait that the service asked for: {other:?}"))
+        }
     }
 }
 
-fn credential_refused(stage: &mut dyn Stage, capability: &Capability, _class: EffectClass) -> Result<(), String> {
+fn credential_refused(
+    stage: &mut dyn ConformanceStage,
+    capability: &Capability,
+    _class: EffectClass,
+) -> Result<(), String> {
     let ready = ready(stage, capability)?;
-    match perform(stage, &ready, Some(Failure::Status { status: 401, after: false })) {
-        Err(Trouble::NotDone(why)) if why.cause == Cause::NeedsReauth => Ok(()),
-        other => Err(format!("a refused credential means connecting again: {other:?}")),
+    match perform(stage, &ready, Some(NetFault::Status { status: 401, after: false })) {
+        Err(AdapterWriteError::NotDone(why)) if why.cause == FailureCause::NeedsReauth => Ok(()),
+        other => Err(format!("a refused credential must mean a new sign-in: {other:?}")),
     }
 }
 
-fn refused(stage: &mut dyn Stage, capability: &Capability, _class: EffectClass) -> Result<(), String> {
+fn refused(stage: &mut dyn ConformanceStage, capability: &Capability, _class: EffectClass) -> Result<(), String> {
     let ready = ready(stage, capability)?;
-    let answer = perform(stage, &ready, Some(Failure::Status { status: 400, after: false }));
-    must(matches!(answer, Err(Trouble::Refused(_))), "what the service does not accept is refused for good")
+    let answer = perform(stage, &ready, Some(NetFault::Status { status: 400, after: false }));
+    must(
+        matches!(answer, Err(AdapterWriteError::Refused(_))),
+        "what the service does not accept must be refused permanently",
+    )
 }
 
-fn prepared_twice(stage: &mut dyn Stage, capability: &Capability, _class: EffectClass) -> Result<(), String> {
+fn prepared_twice(
+    stage: &mut dyn ConformanceStage,
+    capability: &Capability,
+    _class: EffectClass,
+) -> Result<(), String> {
     let ready = ready(stage, capability)?;
     let kept = ready.prepared.handle.clone();
     let again = with(stage, None, |adapter, net| job::prepare(adapter, net, &ready.write, kept.clone()));
@@ -224,46 +256,49 @@ fn prepared_twice(stage: &mut dyn Stage, capability: &Capability, _class: Effect
     must(again.handle == kept, "a handle was replaced")
 }
 
-fn taken_back(stage: &mut dyn Stage, capability: &Capability) -> Result<(), String> {
+fn taken_back(stage: &mut dyn ConformanceStage, capability: &Capability) -> Result<(), String> {
     let ready = ready(stage, capability)?;
-    let before = ready.prepared.before.clone().ok_or("nothing was kept to go back to")?;
+    let before = ready.prepared.before.clone().ok_or("no state was captured for a rollback")?;
     let done = perform(stage, &ready, None).map_err(|trouble| format!("{trouble:?}"))?;
-    let past = Past { write: &ready.write, before: &before.state, receipt: &done.receipt };
-    let reversal = |stage: &mut dyn Stage, undo: bool| {
+    let past = PastWrite { write: &ready.write, before: &before.state, receipt: &done.receipt };
+    let reversal = |stage: &mut dyn ConformanceStage, undo: bool| {
         with(stage, None, |adapter, net| match (adapter.reversal(&ready.write.capability), undo) {
-            (Some(reversal), false) => reversal.present(net, past).map(Some),
+            (Some(reversal), false) => reversal.current_fingerprint(net, past).map(Some),
             (Some(reversal), true) => reversal.undo(net, past).map(|done| done.after),
-            (None, _) => Err(Trouble::invalid("it has no reversal")),
+            (None, _) => Err(AdapterWriteError::invalid("it has no reversal")),
         })
     };
-    let show = |trouble: Trouble| format!("{trouble:?}");
-    must(reversal(stage, false).map_err(show)? == done.after, "the print after the write is not what the write said")?;
+    let show = |trouble: AdapterWriteError| format!("{trouble:?}");
+    must(
+        reversal(stage, false).map_err(show)? == done.after,
+        "the fingerprint after the write is not the one that the write reported",
+    )?;
     let undone = reversal(stage, true).map_err(show)?;
     let present = reversal(stage, false).map_err(show)?;
     must(present == Some(before.print), "the object is not as it was before")?;
-    must(undone == present, "the undo said another print than there is")
+    must(undone == present, "the undo reported another fingerprint than the present one")
 }
 
-fn copied(stage: &mut dyn Stage) -> Result<(), String> {
-    let mut since: Option<Cursor> = None;
+fn copied(stage: &mut dyn ConformanceStage) -> Result<(), String> {
+    let mut since: Option<SyncCursor> = None;
     for page in 0.. {
         let next = with(stage, None, |adapter, net| adapter.changes(net, since.as_ref()));
         let next = next.map_err(|trouble| format!("{trouble:?}"))?;
-        must(page > 0 || !next.changes.is_empty(), "a full copy begins with something")?;
+        must(page > 0 || !next.changes.is_empty(), "a full sync must begin with some change")?;
         since = Some(next.next);
         if !next.more {
             break;
         }
-        must(page < 10_000, "it never comes to an end")?;
+        must(page < 10_000, "the sync does not end")?;
     }
     let broken =
-        with(stage, Some(Failure::AnyBroken(Phase::Reply)), |adapter, net| adapter.changes(net, since.as_ref()));
-    must(matches!(broken, Err(SyncTrouble::Later(_))), "a broken connection means later")?;
+        with(stage, Some(NetFault::AnyBroken(NetPhase::Reply)), |adapter, net| adapter.changes(net, since.as_ref()));
+    must(matches!(broken, Err(SyncError::Later(_))), "a broken connection means later")?;
     if stage.expire() {
         let expired = with(stage, None, |adapter, net| adapter.changes(net, since.as_ref()));
-        must(matches!(expired, Err(SyncTrouble::Expired)), "a forgotten cursor must be said to be expired")?;
+        must(matches!(expired, Err(SyncError::Expired)), "a forgotten cursor must be reported as expired")?;
     }
-    let garbage = Cursor("what another release wrote".into());
+    let garbage = SyncCursor("what another release wrote".into());
     let answer = with(stage, None, |adapter, net| adapter.changes(net, Some(&garbage)));
-    must(matches!(answer, Err(SyncTrouble::Expired)), "a cursor that cannot be read is an expired one")
+    must(matches!(answer, Err(SyncError::Expired)), "an unreadable cursor must be reported as expired")
 }

@@ -1,91 +1,92 @@
 //! A service that fails on command, and a toy service with a write of each class.
 //!
-//! Takes any way to a service and one failure, gives a way that fails so, once. Promise: a failure happens
-//! where it says: before the service heard of it, or after it did what was asked.
+//! Takes any way to a service and one failure, gives a way that fails with it, once. Promise: a failure happens where
+//! it says: before the service received the request, or after it did what was requested.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use sluice_core::capability::{Capability, Catalogue};
-use sluice_core::rollback::Fingerprint;
+use sluice_core::rollback::ObjectFingerprint;
 use sluice_core::{CapabilityName, ServiceName};
 
 use crate::adapter::{
-    Absolute, Adapter, Before, Change, ConsumeOnce, Cursor, Done, Findable, Found, Handle, Opaque, Operation, Page,
-    Past, Progress, RawItem, Reversal, RollbackCapable, SyncAdapter, SyncTrouble, Way, Write, WriteExecutor,
+    AbsoluteWrite, Adapter, AppliedWrite, BeforeState, ConsumeOnceWrite, FindableWrite, NetAccess, OpaqueWrite,
+    PastWrite, RawItem, ReconcileOutcome, RollbackCapable, ServiceHandle, ServiceWrite, SyncAdapter, SyncChange,
+    SyncCursor, SyncError, SyncPage, SyncProgress, WriteExecutor, WriteOperation, WriteReversal,
 };
-use crate::conformance::Stage;
-use crate::manifest::{Manifest, Preview};
-use crate::net::{Method, Net, NetError, Phase, Reply, Request};
-use crate::trouble::{Fault, Trouble};
+use crate::conformance::ConformanceStage;
+use crate::error::{AdapterWriteError, ExchangeError};
+use crate::manifest::{Manifest, WritePreview};
+use crate::net::{Net, NetError, NetMethod, NetPhase, NetRequest, NetResponse};
 
-/// What goes wrong with the first write, or with the first exchange of any kind.
+/// The failure of the first write, or of the first exchange of any kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
-    /// The connection breaks in this phase. After the first byte, the service does what was asked all the same.
-    Broken(Phase),
-    /// The same for whatever is asked first.
-    AnyBroken(Phase),
-    /// The service does it and nobody hears the answer.
+pub enum NetFault {
+    /// The connection breaks in this phase. After the first byte, the service still does what was requested.
+    Broken(NetPhase),
+    /// The same for the first exchange of any kind.
+    AnyBroken(NetPhase),
+    /// The service does it, and the answer is lost.
     LostReply,
     /// The service answers with this status, after doing it or instead of doing it.
     Status {
-        /// Which status.
+        /// The status code.
         status: u16,
         /// Whether it was done all the same.
         after: bool,
     },
-    /// Too many requests.
+    /// The service answers with too many requests.
     Limited {
         /// How long to wait.
         retry_after_s: u64,
     },
 }
 
-/// A way to a service on which one thing goes wrong.
-pub struct Faulty<'n> {
+/// A way to a service on which one exchange fails.
+pub struct FaultyNet<'n> {
     inner: &'n mut dyn Net,
-    failure: Option<Failure>,
+    failure: Option<NetFault>,
 }
 
-impl std::fmt::Debug for Faulty<'_> {
+impl std::fmt::Debug for FaultyNet<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Faulty").field("failure", &self.failure).finish_non_exhaustive()
     }
 }
 
-impl<'n> Faulty<'n> {
-    /// Around another way.
-    pub fn new(inner: &'n mut dyn Net, failure: Option<Failure>) -> Self {
+impl<'n> FaultyNet<'n> {
+    /// Wraps another way.
+    pub fn new(inner: &'n mut dyn Net, failure: Option<NetFault>) -> Self {
         Self { inner, failure }
     }
 }
 
-impl Net for Faulty<'_> {
-    fn exchange(&mut self, request: Request) -> Result<Reply, NetError> {
-        let write = request.method != Method::Get;
-        let hit = self.failure.filter(|failure| write || matches!(failure, Failure::AnyBroken(_)));
+impl Net for FaultyNet<'_> {
+    fn exchange(&mut self, request: NetRequest) -> Result<NetResponse, NetError> {
+        let write = request.method != NetMethod::Get;
+        let hit = self.failure.filter(|failure| write || matches!(failure, NetFault::AnyBroken(_)));
         let Some(failure) = hit else { return self.inner.exchange(request) };
         self.failure = None;
-        let plain = |status, headers| Ok(Reply { status, headers, body: Vec::new() });
+        let plain = |status, headers| Ok(NetResponse { status, headers, body: Vec::new() });
         match failure {
-            Failure::Broken(phase) | Failure::AnyBroken(phase) => {
-                if !phase.nothing_left() {
+            NetFault::Broken(phase) | NetFault::AnyBroken(phase) => {
+                if !phase.proves_nothing_sent() {
                     self.inner.exchange(request)?;
                 }
                 Err(NetError::Broken(phase))
             }
-            Failure::LostReply => {
+            NetFault::LostReply => {
                 self.inner.exchange(request)?;
-                Err(NetError::Broken(Phase::Reply))
+                Err(NetError::Broken(NetPhase::Reply))
             }
-            Failure::Status { status, after } => {
+            NetFault::Status { status, after } => {
                 if after {
                     self.inner.exchange(request)?;
                 }
                 plain(status, Vec::new())
             }
-            Failure::Limited { retry_after_s } => plain(429, vec![("retry-after".into(), retry_after_s.to_string())]),
+            NetFault::Limited { retry_after_s } => plain(429, vec![("retry-after".into(), retry_after_s.to_string())]),
         }
     }
 }
@@ -98,20 +99,20 @@ const TOY: &str = "
 - {name: toy.read, effect: read, summary: Reads.}
 ";
 
-const PREVIEWS: [Preview; 4] = [
-    Preview { capability: "toy.set", title: "Set {key}", fields: &["key"] },
-    Preview { capability: "toy.post", title: "Post {key}", fields: &["key"] },
-    Preview { capability: "toy.note", title: "Note {key}", fields: &["key"] },
-    Preview { capability: "toy.shout", title: "Shout {key}", fields: &["key"] },
+const PREVIEWS: [WritePreview; 4] = [
+    WritePreview { capability: "toy.set", title: "Set {key}", fields: &["key"] },
+    WritePreview { capability: "toy.post", title: "Post {key}", fields: &["key"] },
+    WritePreview { capability: "toy.note", title: "Note {key}", fields: &["key"] },
+    WritePreview { capability: "toy.shout", title: "Shout {key}", fields: &["key"] },
 ];
 
-/// The smallest adapter there can be: the example to start a new one from.
+/// The smallest possible adapter: the example to start a new one from.
 #[derive(Debug)]
-pub struct Toy {
+pub struct ToyAdapter {
     manifest: Manifest,
 }
 
-/// The service behind it: values by key, handles, and how often something was done.
+/// The toy service: values by key, handles, and how often something was done.
 #[derive(Debug, Default)]
 pub struct ToyService {
     values: BTreeMap<String, String>,
@@ -121,22 +122,22 @@ pub struct ToyService {
 }
 
 impl Net for ToyService {
-    fn exchange(&mut self, request: Request) -> Result<Reply, NetError> {
+    fn exchange(&mut self, request: NetRequest) -> Result<NetResponse, NetError> {
         let (what, key) = request.path.trim_start_matches('/').split_once('/').unwrap_or((&request.path, ""));
         let key = key.to_owned();
         let (status, body) = match (request.method, what) {
-            (Method::Get, "value") => match self.values.get(&key) {
+            (NetMethod::Get, "value") => match self.values.get(&key) {
                 Some(value) => (200, json!({"value": value})),
                 None => (200, json!({"value": null})),
             },
-            (Method::Get, "handle") => (if self.handles.contains_key(&key) { 200 } else { 404 }, Value::Null),
-            (Method::Get, "feed") if self.forgotten => (404, Value::Null),
-            (Method::Get, "feed") => (200, json!({})),
-            (Method::Post, "handle") => {
+            (NetMethod::Get, "handle") => (if self.handles.contains_key(&key) { 200 } else { 404 }, Value::Null),
+            (NetMethod::Get, "feed") if self.forgotten => (404, Value::Null),
+            (NetMethod::Get, "feed") => (200, json!({})),
+            (NetMethod::Post, "handle") => {
                 self.handles.insert(key.clone(), key);
                 (200, Value::Null)
             }
-            (Method::Post, "consume") => match self.handles.remove(&key) {
+            (NetMethod::Post, "consume") => match self.handles.remove(&key) {
                 Some(key) => {
                     self.effects += 1;
                     self.values.insert(key, "posted".into());
@@ -144,133 +145,142 @@ impl Net for ToyService {
                 }
                 None => (404, Value::Null),
             },
-            (Method::Post, "value") => {
+            (NetMethod::Post, "value") => {
                 self.effects += 1;
                 self.values.insert(key, "set".into());
                 (200, Value::Null)
             }
-            (Method::Delete, "value") => {
+            (NetMethod::Delete, "value") => {
                 self.effects += 1;
                 self.values.remove(&key);
                 (200, Value::Null)
             }
             _ => (404, Value::Null),
         };
-        Ok(Reply { status, headers: Vec::new(), body: body.to_string().into_bytes() })
+        Ok(NetResponse { status, headers: Vec::new(), body: body.to_string().into_bytes() })
     }
 }
 
-fn ask(net: Way<'_>, request: Request) -> Result<Value, Fault> {
-    let reply = net.exchange(request).map_err(Fault::Net)?;
+fn ask(net: NetAccess<'_>, request: NetRequest) -> Result<Value, ExchangeError> {
+    let reply = net.exchange(request).map_err(ExchangeError::Net)?;
     let retry_after_s = reply.header("retry-after").and_then(|text| text.parse().ok());
     match reply.status {
-        200 => serde_json::from_slice(&reply.body).map_err(|_| Fault::Garbled),
-        status => Err(Fault::Status { status, reason: String::new(), retry_after_s, said: None }),
+        200 => serde_json::from_slice(&reply.body).map_err(|_| ExchangeError::Garbled),
+        status => Err(ExchangeError::Status { status, reason: String::new(), retry_after_s, said: None }),
     }
 }
 
-fn key(write: &Write) -> &str {
+fn key(write: &ServiceWrite) -> &str {
     write.arguments.get("key").and_then(Value::as_str).unwrap_or_default()
 }
 
-fn value(net: Way<'_>, key: &str) -> Result<Vec<u8>, Fault> {
-    ask(net, Request::get(format!("/value/{key}"))).map(|value| value.to_string().into_bytes())
+fn value(net: NetAccess<'_>, key: &str) -> Result<Vec<u8>, ExchangeError> {
+    ask(net, NetRequest::get(format!("/value/{key}"))).map(|value| value.to_string().into_bytes())
 }
 
-fn done(after: Option<Fingerprint>) -> Done {
-    Done { receipt: "ok".into(), result: Value::Null, after, undo_until: None }
+fn done(after: Option<ObjectFingerprint>) -> AppliedWrite {
+    AppliedWrite { receipt: "ok".into(), result: Value::Null, after, undo_until: None }
 }
 
 /// The operation of class A.
 #[derive(Debug)]
-struct Set;
+struct ToySet;
 /// The operation of class B.
 #[derive(Debug)]
-struct Post;
+struct ToyPost;
 /// The operation of class C.
 #[derive(Debug)]
-struct Note;
+struct ToyNote;
 /// The operation of class D.
 #[derive(Debug)]
-struct Shout;
+struct ToyShout;
 
-impl Absolute for Set {
-    fn perform(&self, net: Way<'_>, write: &Write) -> Result<Done, Trouble> {
-        ask(net, Request::post_empty(format!("/value/{}", key(write)))).map_err(Fault::of_write)?;
-        Ok(done(Some(Fingerprint::of(json!({"value": "set"}).to_string().as_bytes()))))
+impl AbsoluteWrite for ToySet {
+    fn perform(&self, net: NetAccess<'_>, write: &ServiceWrite) -> Result<AppliedWrite, AdapterWriteError> {
+        ask(net, NetRequest::post_empty(format!("/value/{}", key(write)))).map_err(ExchangeError::into_write_error)?;
+        Ok(done(Some(ObjectFingerprint::of(json!({"value": "set"}).to_string().as_bytes()))))
     }
-    fn reconcile(&self, net: Way<'_>, write: &Write) -> Found {
+    fn reconcile(&self, net: NetAccess<'_>, write: &ServiceWrite) -> ReconcileOutcome {
         match value(net, key(write)) {
             Ok(now) if now == json!({"value": "set"}).to_string().as_bytes() => {
-                Found::Applied(done(Some(Fingerprint::of(&now))))
+                ReconcileOutcome::Applied(done(Some(ObjectFingerprint::of(&now))))
             }
-            Ok(_) => Found::Absent,
-            Err(_) => Found::Unknown,
+            Ok(_) => ReconcileOutcome::Absent,
+            Err(_) => ReconcileOutcome::Unknown,
         }
     }
 }
 
-impl Reversal for Set {
-    fn capture(&self, net: Way<'_>, write: &Write) -> Result<Before, Trouble> {
-        let state = value(net, key(write)).map_err(Fault::of_look)?;
-        Ok(Before { print: Fingerprint::of(&state), state })
+impl WriteReversal for ToySet {
+    fn capture(&self, net: NetAccess<'_>, write: &ServiceWrite) -> Result<BeforeState, AdapterWriteError> {
+        let state = value(net, key(write)).map_err(ExchangeError::into_read_error)?;
+        Ok(BeforeState { print: ObjectFingerprint::of(&state), state })
     }
-    fn present(&self, net: Way<'_>, past: Past<'_>) -> Result<Fingerprint, Trouble> {
-        value(net, key(past.write)).map(|now| Fingerprint::of(&now)).map_err(Fault::of_look)
+    fn current_fingerprint(
+        &self,
+        net: NetAccess<'_>,
+        past: PastWrite<'_>,
+    ) -> Result<ObjectFingerprint, AdapterWriteError> {
+        value(net, key(past.write)).map(|now| ObjectFingerprint::of(&now)).map_err(ExchangeError::into_read_error)
     }
-    fn undo(&self, net: Way<'_>, past: Past<'_>) -> Result<Done, Trouble> {
-        ask(net, Request::delete(format!("/value/{}", key(past.write)))).map_err(Fault::of_write)?;
-        Ok(done(Some(Fingerprint::of(past.before))))
+    fn undo(&self, net: NetAccess<'_>, past: PastWrite<'_>) -> Result<AppliedWrite, AdapterWriteError> {
+        ask(net, NetRequest::delete(format!("/value/{}", key(past.write)))).map_err(ExchangeError::into_write_error)?;
+        Ok(done(Some(ObjectFingerprint::of(past.before))))
     }
 }
 
-impl ConsumeOnce for Post {
-    fn create(&self, net: Way<'_>, write: &Write) -> Result<Handle, Trouble> {
-        ask(net, Request::post_empty(format!("/handle/{}", key(write)))).map_err(Fault::of_look)?;
-        Ok(Handle(key(write).to_owned()))
+impl ConsumeOnceWrite for ToyPost {
+    fn create(&self, net: NetAccess<'_>, write: &ServiceWrite) -> Result<ServiceHandle, AdapterWriteError> {
+        ask(net, NetRequest::post_empty(format!("/handle/{}", key(write)))).map_err(ExchangeError::into_read_error)?;
+        Ok(ServiceHandle(key(write).to_owned()))
     }
-    fn consume(&self, net: Way<'_>, _write: &Write, handle: &Handle) -> Result<Done, Trouble> {
-        match ask(net, Request::post_empty(format!("/consume/{}", handle.0))) {
+    fn consume(
+        &self,
+        net: NetAccess<'_>,
+        _write: &ServiceWrite,
+        handle: &ServiceHandle,
+    ) -> Result<AppliedWrite, AdapterWriteError> {
+        match ask(net, NetRequest::post_empty(format!("/consume/{}", handle.0))) {
             Ok(_) => Ok(done(None)),
-            Err(fault) if fault.is_status(404) => Err(Trouble::Unclear),
-            Err(fault) => Err(fault.of_write()),
+            Err(fault) if fault.is_status(404) => Err(AdapterWriteError::Unclear),
+            Err(fault) => Err(fault.into_write_error()),
         }
     }
-    fn reconcile(&self, net: Way<'_>, _write: &Write, handle: &Handle) -> Found {
-        match ask(net, Request::get(format!("/handle/{}", handle.0))) {
-            Ok(_) => Found::Absent,
-            Err(fault) if fault.is_status(404) => Found::Applied(done(None)),
-            Err(_) => Found::Unknown,
+    fn reconcile(&self, net: NetAccess<'_>, _write: &ServiceWrite, handle: &ServiceHandle) -> ReconcileOutcome {
+        match ask(net, NetRequest::get(format!("/handle/{}", handle.0))) {
+            Ok(_) => ReconcileOutcome::Absent,
+            Err(fault) if fault.is_status(404) => ReconcileOutcome::Applied(done(None)),
+            Err(_) => ReconcileOutcome::Unknown,
         }
     }
 }
 
-impl Findable for Note {
-    fn perform(&self, net: Way<'_>, write: &Write) -> Result<Done, Trouble> {
-        ask(net, Request::post_empty(format!("/value/{}", write.op))).map_err(Fault::of_write)?;
+impl FindableWrite for ToyNote {
+    fn perform(&self, net: NetAccess<'_>, write: &ServiceWrite) -> Result<AppliedWrite, AdapterWriteError> {
+        ask(net, NetRequest::post_empty(format!("/value/{}", write.op))).map_err(ExchangeError::into_write_error)?;
         Ok(done(None))
     }
-    fn reconcile(&self, net: Way<'_>, write: &Write) -> Found {
+    fn reconcile(&self, net: NetAccess<'_>, write: &ServiceWrite) -> ReconcileOutcome {
         match value(net, &write.op) {
-            Ok(now) if now == json!({"value": "set"}).to_string().as_bytes() => Found::Applied(done(None)),
-            Ok(_) => Found::Absent,
-            Err(_) => Found::Unknown,
+            Ok(now) if now == json!({"value": "set"}).to_string().as_bytes() => ReconcileOutcome::Applied(done(None)),
+            Ok(_) => ReconcileOutcome::Absent,
+            Err(_) => ReconcileOutcome::Unknown,
         }
     }
 }
 
-impl Opaque for Shout {
-    fn perform(&self, net: Way<'_>, write: &Write) -> Result<Done, Trouble> {
-        ask(net, Request::post_empty(format!("/value/{}", key(write)))).map_err(Fault::of_write)?;
+impl OpaqueWrite for ToyShout {
+    fn perform(&self, net: NetAccess<'_>, write: &ServiceWrite) -> Result<AppliedWrite, AdapterWriteError> {
+        ask(net, NetRequest::post_empty(format!("/value/{}", key(write)))).map_err(ExchangeError::into_write_error)?;
         Ok(done(None))
     }
 }
 
-impl Toy {
-    /// A new one.
+impl ToyAdapter {
+    /// A new toy adapter.
     ///
     /// # Errors
-    /// Never in a build whose tests passed.
+    /// Never in a build whose tests pass.
     pub fn new() -> Result<Self, sluice_core::capability::CatalogueError> {
         let catalogue = Catalogue::from_yaml(TOY)?;
         let service = ServiceName::new("toy")
@@ -281,16 +291,16 @@ impl Toy {
     }
 }
 
-impl SyncAdapter for Toy {
-    fn changes(&self, net: Way<'_>, since: Option<&Cursor>) -> Result<Page, SyncTrouble> {
+impl SyncAdapter for ToyAdapter {
+    fn changes(&self, net: NetAccess<'_>, since: Option<&SyncCursor>) -> Result<SyncPage, SyncError> {
         let known = since.is_none_or(|cursor| cursor.0 == "end");
-        match ask(net, Request::get("/feed/")) {
+        match ask(net, NetRequest::get("/feed/")) {
             Ok(_) if known => {}
-            Ok(_) => return Err(SyncTrouble::Expired),
-            Err(fault) if fault.is_status(404) => return Err(SyncTrouble::Expired),
-            Err(fault) => match fault.of_look() {
-                Trouble::NotDone(why) | Trouble::Refused(why) => return Err(SyncTrouble::Later(why)),
-                Trouble::Unclear => return Err(SyncTrouble::Expired),
+            Ok(_) => return Err(SyncError::Expired),
+            Err(fault) if fault.is_status(404) => return Err(SyncError::Expired),
+            Err(fault) => match fault.into_read_error() {
+                AdapterWriteError::NotDone(why) | AdapterWriteError::Refused(why) => return Err(SyncError::Later(why)),
+                AdapterWriteError::Unclear => return Err(SyncError::Expired),
             },
         }
         let first = RawItem {
@@ -303,40 +313,40 @@ impl SyncAdapter for Toy {
             size: 16,
             receiver: None,
         };
-        let changes = if since.is_none() { vec![Change::Put(first)] } else { Vec::new() };
-        Ok(Page {
+        let changes = if since.is_none() { vec![SyncChange::Put(first)] } else { Vec::new() };
+        Ok(SyncPage {
             changes,
-            next: Cursor("end".into()),
+            next: SyncCursor("end".into()),
             more: false,
-            progress: Some(Progress { done: 1, total: Some(1) }),
+            progress: Some(SyncProgress { done: 1, total: Some(1) }),
         })
     }
 }
 
-impl WriteExecutor for Toy {
+impl WriteExecutor for ToyAdapter {
     fn manifest(&self) -> &Manifest {
         &self.manifest
     }
-    fn operation(&self, capability: &CapabilityName) -> Option<Operation<'_>> {
+    fn operation(&self, capability: &CapabilityName) -> Option<WriteOperation<'_>> {
         match capability.as_str() {
-            "toy.set" => Some(Operation::Absolute(&Set)),
-            "toy.post" => Some(Operation::ConsumeOnce(&Post)),
-            "toy.note" => Some(Operation::Findable(&Note)),
-            "toy.shout" => Some(Operation::Opaque(&Shout)),
+            "toy.set" => Some(WriteOperation::Absolute(&ToySet)),
+            "toy.post" => Some(WriteOperation::ConsumeOnce(&ToyPost)),
+            "toy.note" => Some(WriteOperation::Findable(&ToyNote)),
+            "toy.shout" => Some(WriteOperation::Opaque(&ToyShout)),
             _ => None,
         }
     }
 }
 
-impl RollbackCapable for Toy {
-    fn reversal(&self, capability: &CapabilityName) -> Option<&dyn Reversal> {
-        (capability.as_str() == "toy.set").then_some(&Set)
+impl RollbackCapable for ToyAdapter {
+    fn reversal(&self, capability: &CapabilityName) -> Option<&dyn WriteReversal> {
+        (capability.as_str() == "toy.set").then_some(&ToySet)
     }
 }
 
-/// An adapter on the toy service, for the conformance suite.
+/// A stage for the conformance suite: an adapter on the toy service.
 pub struct ToyStage<A> {
-    /// The adapter that is tried.
+    /// The adapter under test.
     pub adapter: A,
     /// The service.
     pub service: ToyService,
@@ -350,16 +360,16 @@ impl<A> std::fmt::Debug for ToyStage<A> {
     }
 }
 
-impl<A: Adapter> Stage for ToyStage<A> {
+impl<A: Adapter> ConformanceStage for ToyStage<A> {
     fn parts(&mut self) -> (&dyn Adapter, &mut dyn Net) {
         (&self.adapter, &mut self.service)
     }
-    fn write(&mut self, capability: &Capability) -> Write {
+    fn write(&mut self, capability: &Capability) -> ServiceWrite {
         self.given += 1;
         let mut arguments = Map::new();
         arguments.insert("key".into(), Value::String(format!("k{}", self.given)));
         let op = format!("buf_{}", self.given);
-        Write { op, capability: capability.name.clone(), arguments, at: 0, blobs: Vec::new() }
+        ServiceWrite { op, capability: capability.name.clone(), arguments, at: 0, blobs: Vec::new() }
     }
     fn effects(&mut self) -> u64 {
         self.service.effects
@@ -381,27 +391,32 @@ mod tests {
 
     #[test]
     fn the_toy_keeps_every_promise() {
-        let findings = conformance::check(&mut stage(Toy::new().unwrap()));
+        let findings = conformance::check(&mut stage(ToyAdapter::new().unwrap()));
         assert!(findings.is_empty(), "{findings:#?}");
     }
 
-    /// A toy that says of an opaque write that it can be found by looking at its key, and looks wrongly.
-    struct Liar(Toy);
+    /// A toy adapter that claims that an opaque write can be found by its key, and finds the wrong one.
+    struct Liar(ToyAdapter);
     #[derive(Debug)]
     struct Guess;
-    impl ConsumeOnce for Guess {
-        fn create(&self, _net: Way<'_>, write: &Write) -> Result<Handle, Trouble> {
-            Ok(Handle(key(write).to_owned()))
+    impl ConsumeOnceWrite for Guess {
+        fn create(&self, _net: NetAccess<'_>, write: &ServiceWrite) -> Result<ServiceHandle, AdapterWriteError> {
+            Ok(ServiceHandle(key(write).to_owned()))
         }
-        fn consume(&self, net: Way<'_>, write: &Write, _handle: &Handle) -> Result<Done, Trouble> {
-            Shout.perform(net, write)
+        fn consume(
+            &self,
+            net: NetAccess<'_>,
+            write: &ServiceWrite,
+            _handle: &ServiceHandle,
+        ) -> Result<AppliedWrite, AdapterWriteError> {
+            ToyShout.perform(net, write)
         }
-        fn reconcile(&self, _net: Way<'_>, _write: &Write, _handle: &Handle) -> Found {
-            Found::Absent
+        fn reconcile(&self, _net: NetAccess<'_>, _write: &ServiceWrite, _handle: &ServiceHandle) -> ReconcileOutcome {
+            ReconcileOutcome::Absent
         }
     }
     impl SyncAdapter for Liar {
-        fn changes(&self, net: Way<'_>, since: Option<&Cursor>) -> Result<Page, SyncTrouble> {
+        fn changes(&self, net: NetAccess<'_>, since: Option<&SyncCursor>) -> Result<SyncPage, SyncError> {
             self.0.changes(net, since)
         }
     }
@@ -409,24 +424,24 @@ mod tests {
         fn manifest(&self) -> &Manifest {
             self.0.manifest()
         }
-        fn operation(&self, capability: &CapabilityName) -> Option<Operation<'_>> {
+        fn operation(&self, capability: &CapabilityName) -> Option<WriteOperation<'_>> {
             match capability.as_str() {
-                "toy.post" => Some(Operation::ConsumeOnce(&Guess)),
-                "toy.note" => Some(Operation::Absolute(&Set)),
+                "toy.post" => Some(WriteOperation::ConsumeOnce(&Guess)),
+                "toy.note" => Some(WriteOperation::Absolute(&ToySet)),
                 "toy.shout" => None,
                 _ => self.0.operation(capability),
             }
         }
     }
     impl RollbackCapable for Liar {
-        fn reversal(&self, _capability: &CapabilityName) -> Option<&dyn Reversal> {
+        fn reversal(&self, _capability: &CapabilityName) -> Option<&dyn WriteReversal> {
             None
         }
     }
 
     #[test]
     fn an_adapter_that_lies_is_caught() {
-        let findings = conformance::check(&mut stage(Liar(Toy::new().unwrap())));
+        let findings = conformance::check(&mut stage(Liar(ToyAdapter::new().unwrap())));
         let about = |name: &str, what: &str| findings.iter().any(|f| f.starts_with(name) && f.contains(what));
         assert!(about("toy.post", "answer lost"), "{findings:#?}");
         assert!(about("toy.note", "class"), "{findings:#?}");

@@ -1,9 +1,9 @@
-//! Gmail: its API turned into our words and back.
+//! Gmail: translates between its API and our words.
 //!
-//! Takes jobs for one account, gives pages of raw mail and receipts. Sends go through a draft, which is the
-//! fence against doing it twice; delete is the trash; labels are set absolutely. Promise: right for the
-//! service as it is: ids and history positions are opaque texts, and a sent mail is found again by its thread
-//! and our mark, never by a `Message-ID`, which the service rewrites.
+//! Takes jobs for one account, gives pages of raw mail and receipts. Sends go through a draft, which prevents a second
+//! send; delete moves to the trash; labels are set absolutely. Promise: it handles the service as it is: ids and
+//! history positions are opaque texts, and a sent mail is found again by its thread and our mark, never by a
+//! `Message-ID`, which the service rewrites.
 
 mod compose;
 mod draft;
@@ -19,68 +19,69 @@ mod wire;
 use sluice_core::CapabilityName;
 
 use crate::adapter::{
-    Change, Cursor, Operation, Page, Reversal, RollbackCapable, SyncAdapter, SyncTrouble, Way, WriteExecutor,
+    NetAccess, RollbackCapable, SyncAdapter, SyncChange, SyncCursor, SyncError, SyncPage, WriteExecutor,
+    WriteOperation, WriteReversal,
 };
 use crate::manifest::Manifest;
 
 /// The adapter for one account.
 #[derive(Debug)]
-pub struct Gmail {
+pub struct GmailAdapter {
     manifest: Manifest,
-    send: send::Send,
-    draft: draft::Drafting,
-    trash: trash::Trash,
-    labels: labels::Labelling,
+    send: send::SendMail,
+    draft: draft::DraftMail,
+    trash: trash::TrashMail,
+    labels: labels::LabelMail,
 }
 
-impl Gmail {
-    /// For the account with this address.
+impl GmailAdapter {
+    /// Creates the adapter for the account with this address.
     ///
     /// # Errors
-    /// When the built-in catalogue cannot be read, which no build whose tests passed has.
+    /// When the built-in catalogue cannot be read, which cannot happen in a build whose tests pass.
     pub fn new(address: &str) -> Result<Self, sluice_core::capability::CatalogueError> {
         Ok(Self {
             manifest: manifest::read()?,
-            send: send::Send { me: address.to_owned() },
-            draft: draft::Drafting { me: address.to_owned() },
-            trash: trash::Trash,
-            labels: labels::Labelling,
+            send: send::SendMail { me: address.to_owned() },
+            draft: draft::DraftMail { me: address.to_owned() },
+            trash: trash::TrashMail,
+            labels: labels::LabelMail,
         })
     }
 }
 
-impl SyncAdapter for Gmail {
-    fn changes(&self, net: Way<'_>, since: Option<&Cursor>) -> Result<Page, SyncTrouble> {
+impl SyncAdapter for GmailAdapter {
+    fn changes(&self, net: NetAccess<'_>, since: Option<&SyncCursor>) -> Result<SyncPage, SyncError> {
         sync::changes(net, since)
     }
 
-    fn fetch(&self, net: Way<'_>, ids: &[String]) -> Result<Vec<Change>, SyncTrouble> {
-        sync::again(net, ids)
+    fn fetch(&self, net: NetAccess<'_>, ids: &[String]) -> Result<Vec<SyncChange>, SyncError> {
+        sync::refetch_messages(net, ids)
     }
 
-    fn account(&self, net: Way<'_>) -> Result<Option<String>, SyncTrouble> {
+    fn account(&self, net: NetAccess<'_>) -> Result<Option<String>, SyncError> {
         sync::account(net)
     }
 }
 
-impl WriteExecutor for Gmail {
+impl WriteExecutor for GmailAdapter {
     fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    fn operation(&self, capability: &CapabilityName) -> Option<Operation<'_>> {
+    fn operation(&self, capability: &CapabilityName) -> Option<WriteOperation<'_>> {
         match capability.as_str() {
-            "email.send" | "email.reply" | "email.forward" => Some(Operation::ConsumeOnce(&self.send)),
-            "email.draft" => Some(Operation::Findable(&self.draft)),
-            "email.delete" | "email.bulk_delete" => Some(Operation::Absolute(&self.trash)),
-            "email.label" | "email.move" => Some(Operation::Absolute(&self.labels)),
+            "email.send" | "email.reply" | "email.forward" => Some(WriteOperation::ConsumeOnce(&self.send)),
+            "email.draft" => Some(WriteOperation::Findable(&self.draft)),
+            "email.delete" | "email.bulk_delete" => Some(WriteOperation::Absolute(&self.trash)),
+            "email.label" | "email.move" => Some(WriteOperation::Absolute(&self.labels)),
             _ => None,
         }
     }
 }
 
-impl RollbackCapable for Gmail {
-    fn reversal(&self, capability: &CapabilityName) -> Option<&dyn Reversal> {
+impl RollbackCapable for GmailAdapter {
+    fn reversal(&self, capability: &CapabilityName) -> Option<&dyn WriteReversal> {
         match capability.as_str() {
             "email.draft" => Some(&self.draft),
             "email.delete" | "email.bulk_delete" => Some(&self.trash),

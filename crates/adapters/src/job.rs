@@ -1,225 +1,244 @@
-//! One job of a worker: what the gateway asks an adapter, and what it gets back.
+//! One job of a worker: the request of the gateway to an adapter, and the answer.
 //!
-//! Takes a [`Job`], walks the adapter's traits in the one right order, gives an [`Answer`]. Promise: no
-//! effect happens in any job but `Perform` and `Undo`, and a handle that exists is never replaced.
+//! Takes a [`AdapterJobRequest`], calls the adapter's traits in the one correct order, gives an [`AdapterJobResponse`]. Promise: only `Perform`
+//! and `Undo` have an effect, and a handle that exists is never replaced.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sluice_core::hex;
-use sluice_core::rollback::Fingerprint;
+use sluice_core::rollback::ObjectFingerprint;
 
-use crate::adapter::{Adapter, Before, Cursor, Done, Found, Handle, Operation, Page, Past, SyncTrouble, Way, Write};
-use crate::trouble::Trouble;
+use crate::adapter::{
+    Adapter, AppliedWrite, BeforeState, NetAccess, PastWrite, ReconcileOutcome, ServiceHandle, ServiceWrite,
+    SyncCursor, SyncError, SyncPage, WriteOperation,
+};
+use crate::error::AdapterWriteError;
 
-/// What the gateway asks.
+/// The request of the gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "job")]
-pub enum Job {
-    /// Whose account it is, and whether the service is there.
+pub enum AdapterJobRequest {
+    /// Read the account's name, and whether the service answers.
     Account,
-    /// The next changes of the copy.
+    /// The next changes of the replica.
     Sync {
-        /// Where it stands.
-        since: Option<Cursor>,
-        /// Messages that broke whoever opened them: only their place is wanted.
+        /// The position of the replica.
+        since: Option<SyncCursor>,
+        /// Messages that crashed each worker that opened them: only their ids are wanted.
         #[serde(default)]
         aside: Vec<String>,
     },
     /// Messages by id, as they are now.
     Fetch {
-        /// Which.
+        /// The ids of the messages.
         ids: Vec<String>,
     },
-    /// Look before a write; create its handle unless it has one.
+    /// Capture the state before a write; create its handle unless it has one.
     Prepare {
         /// The write.
-        write: Write,
+        write: ServiceWrite,
         /// The handle of an earlier attempt.
-        handle: Option<Handle>,
+        handle: Option<ServiceHandle>,
     },
-    /// Do it.
+    /// Perform the write.
     Perform {
         /// The write.
-        write: Write,
+        write: ServiceWrite,
         /// Its handle, as stored.
-        handle: Option<Handle>,
+        handle: Option<ServiceHandle>,
     },
-    /// Find out whether it happened.
+    /// Find out whether the write happened.
     LookUp {
         /// The write.
-        write: Write,
+        write: ServiceWrite,
         /// Its handle, as stored.
-        handle: Option<Handle>,
+        handle: Option<ServiceHandle>,
     },
-    /// A print of what it changed, as it is now.
+    /// A fingerprint of the changed object, as it is now.
     Present {
         /// The write.
-        write: Write,
-        /// What it found.
+        write: ServiceWrite,
+        /// The state before the write.
         #[serde(with = "base64_text")]
         before: Vec<u8>,
-        /// What the service said.
+        /// The receipt of the service.
         receipt: String,
     },
-    /// What taking it back would change now, in words.
+    /// What a rollback would change now, in words.
     Difference {
         /// The write.
-        write: Write,
-        /// What it found.
+        write: ServiceWrite,
+        /// The state before the write.
         #[serde(with = "base64_text")]
         before: Vec<u8>,
-        /// What the service said.
+        /// The receipt of the service.
         receipt: String,
     },
-    /// Take it back.
+    /// Undo the write.
     Undo {
         /// The write.
-        write: Write,
-        /// What it found.
+        write: ServiceWrite,
+        /// The state before the write.
         #[serde(with = "base64_text")]
         before: Vec<u8>,
-        /// What the service said.
+        /// The receipt of the service.
         receipt: String,
     },
 }
 
-/// What was found before a write.
+/// The result of a preparation.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Prepared {
-    /// The handle, where the class has one.
-    pub handle: Option<Handle>,
-    /// What is needed to go back, where that is possible.
-    pub before: Option<Before>,
+pub struct WritePreparation {
+    /// The handle, if the class has one.
+    pub handle: Option<ServiceHandle>,
+    /// The state to restore, if a rollback is possible.
+    pub before: Option<BeforeState>,
 }
 
-/// What the gateway gets back.
+/// The answer to the gateway.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
-    /// The account's name, if the service says it.
-    Account(Result<Option<String>, SyncTrouble>),
-    /// Changes. Raw: the worker passes them through all stages before they leave it.
-    Page(Result<Page, SyncTrouble>),
-    /// What was found before.
-    Prepared(Result<Prepared, Trouble>),
-    /// What was done, or undone.
-    Done(Result<Done, Trouble>),
-    /// What a look showed.
-    Found(Found),
-    /// The print.
-    Print(Result<Fingerprint, Trouble>),
+pub enum AdapterJobResponse {
+    /// The account's name, if the service reports it.
+    Account(Result<Option<String>, SyncError>),
+    /// Changes. They are raw: the worker passes them through all stages before they leave it.
+    Page(Result<SyncPage, SyncError>),
+    /// The result of a preparation.
+    Prepared(Result<WritePreparation, AdapterWriteError>),
+    /// The result of a write or of an undo.
+    Done(Result<AppliedWrite, AdapterWriteError>),
+    /// The result of a lookup.
+    Found(ReconcileOutcome),
+    /// The fingerprint.
+    Print(Result<ObjectFingerprint, AdapterWriteError>),
     /// The difference.
-    Difference(Result<Vec<String>, Trouble>),
+    Difference(Result<Vec<String>, AdapterWriteError>),
 }
 
-/// Does one job.
-pub fn run(adapter: &dyn Adapter, net: Way<'_>, job: &Job) -> Answer {
+/// Runs one job.
+pub fn run(adapter: &dyn Adapter, net: NetAccess<'_>, job: &AdapterJobRequest) -> AdapterJobResponse {
     match job {
-        Job::Account => Answer::Account(adapter.account(net)),
-        Job::Sync { since, .. } => Answer::Page(adapter.changes(net, since.as_ref())),
-        Job::Fetch { ids } => Answer::Page(adapter.fetch(net, ids).map(|changes| Page {
+        AdapterJobRequest::Account => AdapterJobResponse::Account(adapter.account(net)),
+        AdapterJobRequest::Sync { since, .. } => AdapterJobResponse::Page(adapter.changes(net, since.as_ref())),
+        AdapterJobRequest::Fetch { ids } => AdapterJobResponse::Page(adapter.fetch(net, ids).map(|changes| SyncPage {
             changes,
-            next: Cursor(String::new()),
+            next: SyncCursor(String::new()),
             more: false,
             progress: None,
         })),
-        Job::Prepare { write, handle } => Answer::Prepared(prepare(adapter, net, write, handle.clone())),
-        Job::Perform { write, handle } => Answer::Done(perform(adapter, net, write, handle.as_ref())),
-        Job::LookUp { write, handle } => Answer::Found(
+        AdapterJobRequest::Prepare { write, handle } => {
+            AdapterJobResponse::Prepared(prepare(adapter, net, write, handle.clone()))
+        }
+        AdapterJobRequest::Perform { write, handle } => {
+            AdapterJobResponse::Done(perform(adapter, net, write, handle.as_ref()))
+        }
+        AdapterJobRequest::LookUp { write, handle } => AdapterJobResponse::Found(
             adapter
                 .operation(&write.capability)
-                .map_or(Found::Unknown, |operation| operation.reconcile(net, write, handle.as_ref())),
+                .map_or(ReconcileOutcome::Unknown, |operation| operation.reconcile(net, write, handle.as_ref())),
         ),
-        Job::Present { write, before, receipt } => Answer::Print(match adapter.reversal(&write.capability) {
-            Some(reversal) => reversal.present(net, Past { write, before, receipt }),
-            None => Err(cannot_undo()),
-        }),
-        Job::Difference { write, before, receipt } => Answer::Difference(match adapter.reversal(&write.capability) {
-            Some(reversal) => reversal.difference(net, Past { write, before, receipt }),
-            None => Err(cannot_undo()),
-        }),
-        Job::Undo { write, before, receipt } => Answer::Done(match adapter.reversal(&write.capability) {
-            Some(reversal) => reversal.undo(net, Past { write, before, receipt }),
-            None => Err(cannot_undo()),
-        }),
+        AdapterJobRequest::Present { write, before, receipt } => {
+            AdapterJobResponse::Print(match adapter.reversal(&write.capability) {
+                Some(reversal) => reversal.current_fingerprint(net, PastWrite { write, before, receipt }),
+                None => Err(cannot_undo()),
+            })
+        }
+        AdapterJobRequest::Difference { write, before, receipt } => {
+            AdapterJobResponse::Difference(match adapter.reversal(&write.capability) {
+                Some(reversal) => reversal.difference(net, PastWrite { write, before, receipt }),
+                None => Err(cannot_undo()),
+            })
+        }
+        AdapterJobRequest::Undo { write, before, receipt } => {
+            AdapterJobResponse::Done(match adapter.reversal(&write.capability) {
+                Some(reversal) => reversal.undo(net, PastWrite { write, before, receipt }),
+                None => Err(cannot_undo()),
+            })
+        }
     }
 }
 
-/// Looks before a write.
+/// Prepares a write.
 ///
 /// # Errors
 /// Never unclear: nothing has happened yet.
 pub fn prepare(
     adapter: &dyn Adapter,
-    net: Way<'_>,
-    write: &Write,
-    handle: Option<Handle>,
-) -> Result<Prepared, Trouble> {
+    net: NetAccess<'_>,
+    write: &ServiceWrite,
+    handle: Option<ServiceHandle>,
+) -> Result<WritePreparation, AdapterWriteError> {
     let operation = adapter.operation(&write.capability).ok_or_else(not_offered)?;
     let before = match adapter.reversal(&write.capability) {
-        Some(reversal) => Some(reversal.capture(net, write).map_err(Trouble::without_effect)?),
+        Some(reversal) => Some(reversal.capture(net, write).map_err(AdapterWriteError::without_effect)?),
         None => None,
     };
     let handle = match (operation, handle) {
-        (Operation::ConsumeOnce(_), Some(kept)) => Some(kept),
-        (Operation::ConsumeOnce(operation), None) => {
-            Some(operation.create(net, write).map_err(Trouble::without_effect)?)
+        (WriteOperation::ConsumeOnce(_), Some(kept)) => Some(kept),
+        (WriteOperation::ConsumeOnce(operation), None) => {
+            Some(operation.create(net, write).map_err(AdapterWriteError::without_effect)?)
         }
-        (Operation::Absolute(_) | Operation::Findable(_) | Operation::Opaque(_), _) => None,
+        (WriteOperation::Absolute(_) | WriteOperation::Findable(_) | WriteOperation::Opaque(_), _) => None,
     };
-    Ok(Prepared { handle, before })
+    Ok(WritePreparation { handle, before })
 }
 
-/// Carries a write out.
+/// Performs a write.
 ///
 /// # Errors
 /// When it was not done, was refused, or may have been done.
-pub fn perform(adapter: &dyn Adapter, net: Way<'_>, write: &Write, handle: Option<&Handle>) -> Result<Done, Trouble> {
+pub fn perform(
+    adapter: &dyn Adapter,
+    net: NetAccess<'_>,
+    write: &ServiceWrite,
+    handle: Option<&ServiceHandle>,
+) -> Result<AppliedWrite, AdapterWriteError> {
     match (adapter.operation(&write.capability).ok_or_else(not_offered)?, handle) {
-        (Operation::Absolute(operation), _) => operation.perform(net, write),
-        (Operation::ConsumeOnce(operation), Some(handle)) => operation.consume(net, write, handle),
-        (Operation::ConsumeOnce(_), None) => Err(Trouble::invalid("the write was never prepared")),
-        (Operation::Findable(operation), _) => operation.perform(net, write),
-        (Operation::Opaque(operation), _) => operation.perform(net, write),
+        (WriteOperation::Absolute(operation), _) => operation.perform(net, write),
+        (WriteOperation::ConsumeOnce(operation), Some(handle)) => operation.consume(net, write, handle),
+        (WriteOperation::ConsumeOnce(_), None) => Err(AdapterWriteError::invalid("the write was never prepared")),
+        (WriteOperation::Findable(operation), _) => operation.perform(net, write),
+        (WriteOperation::Opaque(operation), _) => operation.perform(net, write),
     }
 }
 
-fn not_offered() -> Trouble {
-    Trouble::invalid("the service does not offer this")
+fn not_offered() -> AdapterWriteError {
+    AdapterWriteError::invalid("the service does not offer this")
 }
 
-fn cannot_undo() -> Trouble {
-    Trouble::invalid("writes of this kind cannot be taken back")
+fn cannot_undo() -> AdapterWriteError {
+    AdapterWriteError::invalid("writes of this kind cannot be undone")
 }
 
-impl Answer {
-    /// Replaces what a service said about trouble, wherever it stands in this answer.
-    pub fn screen_said(&mut self, screen: impl Fn(&str) -> Option<String>) {
+impl AdapterJobResponse {
+    /// Replaces the service's words about an error, wherever they are in this answer.
+    pub fn screen_service_texts(&mut self, screen: impl Fn(&str) -> Option<String>) {
         let why = match self {
-            Self::Prepared(Err(Trouble::NotDone(why) | Trouble::Refused(why)))
-            | Self::Done(Err(Trouble::NotDone(why) | Trouble::Refused(why)))
-            | Self::Print(Err(Trouble::NotDone(why) | Trouble::Refused(why)))
-            | Self::Page(Err(SyncTrouble::Later(why) | SyncTrouble::Stopped(why)))
-            | Self::Account(Err(SyncTrouble::Later(why) | SyncTrouble::Stopped(why))) => why,
+            Self::Prepared(Err(AdapterWriteError::NotDone(why) | AdapterWriteError::Refused(why)))
+            | Self::Done(Err(AdapterWriteError::NotDone(why) | AdapterWriteError::Refused(why)))
+            | Self::Print(Err(AdapterWriteError::NotDone(why) | AdapterWriteError::Refused(why)))
+            | Self::Page(Err(SyncError::Later(why) | SyncError::Stopped(why)))
+            | Self::Account(Err(SyncError::Later(why) | SyncError::Stopped(why))) => why,
             _ => return,
         };
         why.said = why.said.take().and_then(|said| screen(&said));
     }
 
-    /// As it leaves the worker. A page does not: its mail is raw, and leaves only after all stages, as [`sluice_core::mail::Mail`].
+    /// The JSON that leaves the worker. A page has none: its mail is raw, and leaves only after all stages, as
+    /// [`sluice_core::mail::Mail`].
     #[must_use]
     pub fn to_json(&self) -> Value {
         match self {
             Self::Page(Ok(_)) => Value::Null,
             Self::Account(Ok(account)) => json!({"account": account}),
             Self::Page(Err(trouble)) | Self::Account(Err(trouble)) => match trouble {
-                SyncTrouble::Expired => json!({"expired": true}),
-                SyncTrouble::Later(why) => json!({"later": why}),
-                SyncTrouble::Stopped(why) => json!({"stopped": why}),
+                SyncError::Expired => json!({"expired": true}),
+                SyncError::Later(why) => json!({"later": why}),
+                SyncError::Stopped(why) => json!({"stopped": why}),
             },
-            Self::Prepared(Ok(Prepared { handle, before })) => {
+            Self::Prepared(Ok(WritePreparation { handle, before })) => {
                 let before = before
                     .as_ref()
-                    .map(|before| json!({"state": base64_text::encode(&before.state), "print": print(before.print)}));
+                    .map(|before| json!({"state": base64_text::encode(&before.state), "print": fingerprint_hex(before.print)}));
                 json!({"prepared": {"handle": handle, "before": before}})
             }
             Self::Done(Ok(done)) => json!({"done": done_json(done)}),
@@ -229,22 +248,22 @@ impl Answer {
             | Self::Difference(Err(trouble)) => {
                 json!({"trouble": trouble})
             }
-            Self::Found(Found::Applied(done)) => json!({"applied": done_json(done)}),
-            Self::Found(Found::Absent) => json!({"absent": true}),
-            Self::Found(Found::Unknown) => json!({"unknown": true}),
+            Self::Found(ReconcileOutcome::Applied(done)) => json!({"applied": done_json(done)}),
+            Self::Found(ReconcileOutcome::Absent) => json!({"absent": true}),
+            Self::Found(ReconcileOutcome::Unknown) => json!({"unknown": true}),
             Self::Difference(Ok(words)) => json!({"difference": words}),
-            Self::Print(Ok(found)) => json!({"print": print(*found)}),
+            Self::Print(Ok(found)) => json!({"print": fingerprint_hex(*found)}),
         }
     }
 }
 
-fn done_json(done: &Done) -> Value {
+fn done_json(done: &AppliedWrite) -> Value {
     json!({
-        "receipt": done.receipt, "result": done.result, "after": done.after.map(print), "undo_until": done.undo_until,
+        "receipt": done.receipt, "result": done.result, "after": done.after.map(fingerprint_hex), "undo_until": done.undo_until,
     })
 }
 
-fn print(print: Fingerprint) -> String {
+fn fingerprint_hex(print: ObjectFingerprint) -> String {
     hex::encode(&print.to_bytes())
 }
 
@@ -257,7 +276,7 @@ pub mod base64_text {
 
     const ENGINE: GeneralPurpose = GeneralPurpose::new(&STANDARD, PAD);
 
-    /// As text.
+    /// Bytes as text.
     #[must_use]
     pub fn encode(bytes: &[u8]) -> String {
         ENGINE.encode(bytes)
@@ -284,35 +303,41 @@ pub mod base64_text {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapter::Blob;
-    use crate::trouble::{Cause, Why};
+    use crate::adapter::AttachedFile;
+    use crate::error::{FailureCause, FailureDetail};
     use sluice_core::CapabilityName;
 
     #[test]
     fn a_job_is_the_same_after_its_way_to_the_worker() {
-        let blobs = vec![Blob { name: "a".into(), media_type: "text/plain".into(), bytes: vec![0, 255] }];
+        let blobs = vec![AttachedFile { name: "a".into(), media_type: "text/plain".into(), bytes: vec![0, 255] }];
         let capability = CapabilityName::new("email.send").unwrap();
-        let write = Write { op: "buf_1".into(), capability, arguments: serde_json::Map::new(), at: 5, blobs };
+        let write = ServiceWrite { op: "buf_1".into(), capability, arguments: serde_json::Map::new(), at: 5, blobs };
         for job in [
-            Job::Sync { since: Some(Cursor("c".into())), aside: vec!["m1".into()] },
-            Job::Fetch { ids: vec!["m1".into()] },
-            Job::Prepare { write: write.clone(), handle: Some(Handle("h".into())) },
-            Job::Undo { write, before: vec![1, 2, 3], receipt: "r".into() },
+            AdapterJobRequest::Sync { since: Some(SyncCursor("c".into())), aside: vec!["m1".into()] },
+            AdapterJobRequest::Fetch { ids: vec!["m1".into()] },
+            AdapterJobRequest::Prepare { write: write.clone(), handle: Some(ServiceHandle("h".into())) },
+            AdapterJobRequest::Undo { write, before: vec![1, 2, 3], receipt: "r".into() },
         ] {
             let text = serde_json::to_string(&job).unwrap();
-            assert_eq!(serde_json::from_str::<Job>(&text).unwrap(), job, "{text}");
+            assert_eq!(serde_json::from_str::<AdapterJobRequest>(&text).unwrap(), job, "{text}");
         }
     }
 
     #[test]
     fn an_answer_is_pinned() {
-        let why = Why { cause: Cause::RateLimited, text: "slow".into(), retry_after_s: Some(3), said: None };
+        let why =
+            FailureDetail { cause: FailureCause::RateLimited, text: "slow".into(), retry_after_s: Some(3), said: None };
         let told = json!({"cause": "rate_limited", "text": "slow", "retry_after_s": 3});
-        assert_eq!(Answer::Done(Err(Trouble::NotDone(why))).to_json(), json!({"trouble": {"not_done": told}}));
-        assert_eq!(Answer::Done(Err(Trouble::Unclear)).to_json(), json!({"trouble": "unclear"}));
-        assert_eq!(Answer::Found(Found::Absent).to_json(), json!({"absent": true}));
-        let before = Some(Before { state: b"x".to_vec(), print: Fingerprint::of(b"x") });
-        let prepared = Answer::Prepared(Ok(Prepared { handle: Some(Handle("h".into())), before })).to_json();
+        assert_eq!(
+            AdapterJobResponse::Done(Err(AdapterWriteError::NotDone(why))).to_json(),
+            json!({"trouble": {"not_done": told}})
+        );
+        assert_eq!(AdapterJobResponse::Done(Err(AdapterWriteError::Unclear)).to_json(), json!({"trouble": "unclear"}));
+        assert_eq!(AdapterJobResponse::Found(ReconcileOutcome::Absent).to_json(), json!({"absent": true}));
+        let before = Some(BeforeState { state: b"x".to_vec(), print: ObjectFingerprint::of(b"x") });
+        let prepared =
+            AdapterJobResponse::Prepared(Ok(WritePreparation { handle: Some(ServiceHandle("h".into())), before }))
+                .to_json();
         assert_eq!(prepared["prepared"]["handle"], "h");
         assert_eq!(prepared["prepared"]["before"]["state"], "eA==");
     }

@@ -1,18 +1,17 @@
-//! What a service offers: its part of the one catalogue, and how people are shown its writes.
+//! The manifest of a service: its part of the catalogue, and how people see its writes.
 //!
-//! Takes the catalogue of `core`, gives the capabilities of one service with their schemas, effects,
-//! reversibility, delays and targets. Promise: nothing is said twice; what an adapter adds is only what the
-//! catalogue cannot know.
+//! Takes the catalogue of `core`, gives the capabilities of one service with their schemas, effects, reversibility,
+//! delays and targets. Promise: nothing is stated twice; an adapter adds only what the catalogue cannot know.
 
 use serde_json::{Value, json};
 use sluice_core::ServiceName;
 use sluice_core::capability::{Capability, Catalogue};
 
-use crate::net::Method;
+use crate::net::NetMethod;
 
-/// How a write is put before a person: a sentence, then arguments in this order.
+/// How people see a write: a sentence, then arguments in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Preview {
+pub struct WritePreview {
     /// The capability.
     pub capability: &'static str,
     /// A sentence; `{name}` stands for an argument.
@@ -21,20 +20,20 @@ pub struct Preview {
     pub fields: &'static [&'static str],
 }
 
-/// What a request is good for. A job is let out for its own step and those before it: copying a mailbox needs no
-/// way to send from it.
+/// The step that a request serves. A job may make the requests of its own step and those before it: syncing a mailbox
+/// needs no way to send from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
-    /// Changes nothing.
+pub enum JobStep {
+    /// Reads only.
     Look,
-    /// Makes an inert handle that nobody outside can notice.
+    /// Creates an inert handle that nobody outside can notice.
     Prepare,
-    /// The effect.
+    /// Has the effect.
     Effect,
 }
 
-impl Step {
-    /// In a word.
+impl JobStep {
+    /// The word for the step.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,38 +44,38 @@ impl Step {
     }
 }
 
-/// A kind of request an adapter makes: what the way out is narrowed to.
+/// A kind of request that an adapter makes: the way out is limited to these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
-    /// What it is good for.
-    pub step: Step,
-    /// What it does with the path.
-    pub method: Method,
-    /// The path; `{id}` stands for exactly one part.
+pub struct AllowedRequest {
+    /// The step that it serves.
+    pub step: JobStep,
+    /// Its HTTP method.
+    pub method: NetMethod,
+    /// The path; `{id}` stands for exactly one segment.
     pub path: &'static str,
 }
 
 /// The capabilities of one service.
 #[derive(Debug, Clone)]
 pub struct Manifest {
-    /// What the service is called in the catalogue.
+    /// The name of the service in the catalogue.
     pub service: ServiceName,
-    /// The adapter behind it.
+    /// The name of the adapter.
     pub adapter: &'static str,
     /// Its capabilities.
     pub capabilities: Vec<Capability>,
-    /// How its writes are shown.
-    pub previews: &'static [Preview],
-    /// Capabilities the gateway itself answers, although they bear the service's name.
+    /// How people see its writes.
+    pub previews: &'static [WritePreview],
+    /// Capabilities that the gateway itself answers, although they have the service's name.
     pub by_gateway: &'static [&'static str],
-    /// Where the service lives, unless somebody says otherwise.
+    /// The address of the service, unless the operator sets another one.
     pub home: &'static str,
-    /// Every kind of request it makes; nothing else is let out.
-    pub reach: &'static [Reach],
+    /// Every kind of request that it makes; no other request is allowed out.
+    pub reach: &'static [AllowedRequest],
 }
 
 impl Manifest {
-    /// The part of a catalogue that belongs to a service.
+    /// The part of a catalogue that belongs to one service.
     #[must_use]
     pub fn of(catalogue: &Catalogue, service: &ServiceName, adapter: &'static str) -> Self {
         let ours = catalogue.iter().filter(|capability| capability.service() == *service);
@@ -91,7 +90,7 @@ impl Manifest {
         }
     }
 
-    /// As JSON, for doors and for adapters that are programs of their own.
+    /// The manifest as JSON, for doors and for third-party adapters.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let one = |spec: &Capability| {
@@ -120,6 +119,6 @@ impl Manifest {
     }
 }
 
-fn reach(one: &Reach) -> Value {
+fn reach(one: &AllowedRequest) -> Value {
     json!({"step": one.step.as_str(), "method": one.method.as_str(), "path": one.path})
 }

@@ -1,18 +1,18 @@
 //! One exchange with a service, as an adapter sees it.
 //!
-//! Takes a method, a path and a body; gives status, headers and body, or how far it got. The host, the
-//! credential, the limits and the leak scan are on the other side of this trait. Promise: one call is at
-//! most one request, and an error says whether the request can have had an effect.
+//! Takes a method, a path and a body; gives status, headers and body, or how far it got. The host, the credential, the
+//! limits and the leak scan are on the other side of this trait. Promise: one call makes at most one request, and an
+//! error says whether the request can have had an effect.
 
 use serde::{Deserialize, Serialize};
 
-/// What to do with the object at a path.
+/// The HTTP method of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Method {
-    /// Look.
+pub enum NetMethod {
+    /// Read.
     Get,
-    /// Make or do.
+    /// Create or perform.
     Post,
     /// Replace.
     Put,
@@ -20,8 +20,8 @@ pub enum Method {
     Delete,
 }
 
-impl Method {
-    /// As on the wire.
+impl NetMethod {
+    /// The method name on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -33,11 +33,11 @@ impl Method {
     }
 }
 
-/// A request without host and credential: those are not the adapter's business.
+/// A request without host and credential, which the adapter does not control.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
-    /// What to do.
-    pub method: Method,
+pub struct NetRequest {
+    /// The method of the request.
+    pub method: NetMethod,
     /// Path and query, percent-encoded, beginning with a slash.
     pub path: String,
     /// Further headers.
@@ -48,10 +48,10 @@ pub struct Request {
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reply {
-    /// Its status.
+pub struct NetResponse {
+    /// The status code.
     pub status: u16,
-    /// Its headers, names in lower case.
+    /// The headers, with names in lower case.
     pub headers: Vec<(String, String)>,
     /// Its body.
     pub body: Vec<u8>,
@@ -60,28 +60,28 @@ pub struct Reply {
 /// How far an exchange got before it broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// The name was not found.
+pub enum NetPhase {
+    /// The host name was not found.
     Dns,
-    /// No connection.
+    /// No connection was made.
     Connect,
-    /// No secure connection.
+    /// No secure connection was made.
     Tls,
-    /// A connection, and not a byte of the request was written.
+    /// A connection was made, but no byte of the request was written.
     BeforeFirstByte,
-    /// Some of the request was written.
+    /// A part of the request was written.
     After,
-    /// All of it was written, and the answer did not arrive whole.
+    /// All of it was written, and the answer did not arrive completely.
     Reply,
 }
 
-impl Phase {
+impl NetPhase {
     /// All phases, in order.
     pub const ALL: [Self; 6] = [Self::Dns, Self::Connect, Self::Tls, Self::BeforeFirstByte, Self::After, Self::Reply];
 
-    /// Whether it is proven that the service saw nothing.
+    /// Whether it is proven that the service received nothing.
     #[must_use]
-    pub const fn nothing_left(self) -> bool {
+    pub const fn proves_nothing_sent(self) -> bool {
         match self {
             Self::Dns | Self::Connect | Self::Tls | Self::BeforeFirstByte => true,
             Self::After | Self::Reply => false,
@@ -93,60 +93,60 @@ impl Phase {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetError {
-    /// It broke.
+    /// The connection broke.
     #[error("the connection broke ({0:?})")]
-    Broken(Phase),
-    /// Our own way out did not let it pass: limit, allow-list, breaker, leak. Nothing left.
-    #[error("not let out: {code}")]
+    Broken(NetPhase),
+    /// Our own egress refused the request: limit, allow-list, circuit breaker, leak. Nothing was sent.
+    #[error("the request was not allowed out: {code}")]
     Denied {
-        /// The refusal's stable code.
+        /// The stable code of the refusal.
         code: String,
         /// When it may be tried again, in seconds.
         retry_after_s: Option<u64>,
     },
-    /// The answer was larger than is let in. The request had its effect.
+    /// The answer was larger than the limit. The request had its effect.
     #[error("the answer is too large")]
     TooLarge,
 }
 
 /// The way to the service: one blocking exchange at a time.
 pub trait Net {
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the answer.
     ///
     /// # Errors
     /// When there is no answer; the error says how far it got.
-    fn exchange(&mut self, request: Request) -> Result<Reply, NetError>;
+    fn exchange(&mut self, request: NetRequest) -> Result<NetResponse, NetError>;
 }
 
-impl Request {
-    /// A look.
+impl NetRequest {
+    /// A GET request.
     #[must_use]
     pub fn get(path: impl Into<String>) -> Self {
-        Self { method: Method::Get, path: path.into(), headers: Vec::new(), body: Vec::new() }
+        Self { method: NetMethod::Get, path: path.into(), headers: Vec::new(), body: Vec::new() }
     }
 
-    /// A post of JSON.
+    /// A POST request with JSON.
     #[must_use]
     pub fn post(path: impl Into<String>, body: &serde_json::Value) -> Self {
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-        Self { method: Method::Post, path: path.into(), headers, body: body.to_string().into_bytes() }
+        Self { method: NetMethod::Post, path: path.into(), headers, body: body.to_string().into_bytes() }
     }
 
-    /// A post without a body.
+    /// A POST request without a body.
     #[must_use]
     pub fn post_empty(path: impl Into<String>) -> Self {
-        Self { method: Method::Post, path: path.into(), headers: Vec::new(), body: Vec::new() }
+        Self { method: NetMethod::Post, path: path.into(), headers: Vec::new(), body: Vec::new() }
     }
 
-    /// A removal.
+    /// A DELETE request.
     #[must_use]
     pub fn delete(path: impl Into<String>) -> Self {
-        Self { method: Method::Delete, path: path.into(), headers: Vec::new(), body: Vec::new() }
+        Self { method: NetMethod::Delete, path: path.into(), headers: Vec::new(), body: Vec::new() }
     }
 }
 
-impl Reply {
-    /// The first header of this name (lower case).
+impl NetResponse {
+    /// The first header with this name (lower case).
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
@@ -167,7 +167,7 @@ pub fn escape(text: &str) -> String {
             }
         }
     }
-    // A segment of dots alone would mean another place.
+    // A segment of only dots would mean another path.
     if out.chars().all(|c| c == '.') { out.replace('.', "%2E") } else { out }
 }
 
@@ -183,6 +183,6 @@ mod tests {
 
     #[test]
     fn only_the_first_four_phases_prove_that_nothing_left() {
-        assert_eq!(Phase::ALL.map(Phase::nothing_left), [true, true, true, true, false, false]);
+        assert_eq!(NetPhase::ALL.map(NetPhase::proves_nothing_sent), [true, true, true, true, false, false]);
     }
 }

@@ -1,7 +1,7 @@
-//! How well the leak scan tells secrets from ordinary text: `cargo xtask eval` runs this.
+//! Measures how well the leak scan tells secrets from ordinary text: `cargo xtask eval` runs this.
 //!
 //! Takes two files of JSON lines (`.gz` or not) with `source`, `kind`, `label` and `text`: leaks, then clean texts.
-//! Gives recall and false positives per source and kind; `--misses` lists what went wrong by label.
+//! Gives recall and false positives for each source and kind; `--misses` lists the errors by label.
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a tool for people at a terminal")]
 
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use sluice_content::leak::{LiveSecrets, Part, Report, Scanner, Scope, Settings, Weight};
+use sluice_content::leak::{LeakConfig, LeakReport, LeakScope, LeakWeight, LiveSecrets, OutboundPart, Scanner};
 
 #[derive(Default)]
-struct Count {
+struct OutboundCount {
     all: usize,
     blocked: usize,
     flagged: usize,
@@ -24,21 +24,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let misses = arguments.iter().any(|word| word == "--misses");
     let files: Vec<&String> = arguments.iter().filter(|word| !word.starts_with("--")).collect();
     let [leaks, clean] = files.as_slice() else { return Err("give two files: leaks, then clean texts".into()) };
-    let scanner = Scanner::new(&Settings::default())?;
+    let scanner = Scanner::new(&LeakConfig::default())?;
     let live = LiveSecrets::default();
     for (path, wanted) in [(leaks, true), (clean, false)] {
-        let mut counts: BTreeMap<String, Count> = BTreeMap::new();
+        let mut counts: BTreeMap<String, OutboundCount> = BTreeMap::new();
         let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for line in lines(path)? {
             let item: Value = serde_json::from_str(&line)?;
             let word = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or("-").to_owned();
             let text = expanded(&word("text"));
-            let report = scanner.scan(&[Part::new("text", text.as_str())], Scope::Service, &live);
-            let strict = scanner.scan(&[Part::new("text", text.as_str())], Scope::Proxy, &live);
+            let report = scanner.scan(&[OutboundPart::new("text", text.as_str())], LeakScope::Service, &live);
+            let strict = scanner.scan(&[OutboundPart::new("text", text.as_str())], LeakScope::Proxy, &live);
             let count = counts.entry(format!("{} / {}", word("source"), word("kind"))).or_default();
             count.all += 1;
             count.blocked += usize::from(report.blocks());
-            count.flagged += usize::from(report.asks());
+            count.flagged += usize::from(report.needs_approval());
             count.proxy += usize::from(strict.blocks());
             let failed = word("kind") != "pii" && report.blocks() != wanted;
             if failed {
@@ -64,14 +64,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn found(report: &Report) -> String {
-    let ids =
-        report.findings.iter().filter(|finding| finding.weight > Weight::Note).map(|finding| finding.pattern.as_str());
+fn found(report: &LeakReport) -> String {
+    let ids = report
+        .findings
+        .iter()
+        .filter(|finding| finding.weight > LeakWeight::Note)
+        .map(|finding| finding.pattern.as_str());
     ids.collect::<Vec<_>>().join(",")
 }
 
-/// A text with its made-up keys: `{{mark|alphabet|length}}` becomes the mark and so many characters that look
-/// generated. Kept apart in the file, so that no other scanner takes the sample for a leak.
+/// A text with its made-up keys: `{{mark|alphabet|length}}` becomes the mark and that many characters that look
+/// generated. The file stores the parts separately, so that no other scanner takes the sample for a leak.
 fn expanded(text: &str) -> String {
     let (mut out, mut rest, mut state) = (String::new(), text, 0x9E37_79B9_7F4A_7C15_u64 ^ text.len() as u64);
     while let Some((before, after)) = rest.split_once("{{") {
@@ -104,7 +107,7 @@ fn expanded(text: &str) -> String {
     out
 }
 
-/// The lines of a file, unpacked on the way.
+/// The lines of a file, decompressed while reading.
 fn lines(path: &str) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     if !path.ends_with(".gz") {
         return Ok(std::fs::read_to_string(path)?.lines().map(str::to_owned).collect());

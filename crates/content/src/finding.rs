@@ -1,13 +1,13 @@
-//! What a stage has to say about content: findings, the verdict they add up to, and refusals.
+//! The results of the stages: findings, the verdict they add up to, and refusals.
 //!
 //! Promise: nothing in here repeats the content; a finding names stage, rule, carrier, span and score.
 
 use serde::Serialize;
 
-/// The stage that speaks.
+/// The stage that reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum ContentStage {
     Size,
     Encoding,
     Html,
@@ -16,42 +16,42 @@ pub enum Stage {
     Output,
 }
 
-/// How a text came along: in plain sight, or inside something that hides or encodes it.
+/// How a text arrived: in plain sight, or inside something that hides or encodes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
     Plain,
-    /// The part of a mail that is not shown because another one is.
+    /// The part of a mail that is not shown because another version of it is.
     Alternative,
     /// Markup that a browser would not show.
     Hidden,
     Comment,
     /// `alt`, `title`, `aria-*`, `meta` and the like.
     Attribute,
-    /// Text that only a style sheet puts there.
+    /// Text that only a style sheet adds.
     Style,
     Tags,
     Selectors,
     Bidi,
     ZeroWidth,
     Homoglyph,
-    /// Between control characters.
+    /// Text between control characters.
     Control,
-    /// Strings of JSON, decoded: one by one and put together; or an escape or two in a text.
+    /// Decoded JSON strings, one by one and joined; or single escapes in a text.
     Json,
     Spaced,
     Leet,
     Reversed,
     Rot13,
-    /// Letters moved by three, or counted from the other end.
+    /// Letters shifted by three, or mirrored in the alphabet.
     Cipher,
-    /// Letters of a few words in the wrong order, or one of them missing.
+    /// A few words with letters in the wrong order, or with a missing letter.
     Misspelt,
     Base64,
     Base32,
     Hex,
     Binary,
-    /// Bytes as numbers, in tens or in eights.
+    /// Bytes as numbers, decimal or octal.
     Numbers,
     Percent,
     Entities,
@@ -60,7 +60,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// Whether somebody took the trouble to keep a reader from seeing the text.
+    /// Whether somebody hid the text from readers on purpose.
     #[must_use]
     pub fn is_covert(self) -> bool {
         match self {
@@ -96,9 +96,9 @@ impl Carrier {
     }
 }
 
-/// Bytes of the text the finding is about: the clean text for `plain`, the decoded one otherwise.
+/// Byte range of the finding: in the clean text for `plain`, in the decoded text otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Span {
+pub struct TextRange {
     pub start: usize,
     pub end: usize,
 }
@@ -106,25 +106,25 @@ pub struct Span {
 /// One thing that a stage noticed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    pub stage: Stage,
+    pub stage: ContentStage,
     /// A stable name such as `override.instructions`; `docs/content.md` lists them.
     pub rule: &'static str,
     pub carrier: Carrier,
-    pub span: Span,
-    /// Points; an item with [`FLAG`] of them is flagged. Zero is worth knowing and no more.
+    pub span: TextRange,
+    /// Points; an item with [`FLAG`] points is flagged. Zero is for information only.
     pub score: f32,
 }
 
 impl Finding {
-    /// Something worth knowing that weighs nothing by itself.
+    /// A finding for information only, with no weight.
     #[must_use]
-    pub fn note(stage: Stage, rule: &'static str, at: usize) -> Self {
-        Self { stage, rule, carrier: Carrier::Plain, span: Span { start: at, end: at }, score: 0.0 }
+    pub fn note(stage: ContentStage, rule: &'static str, at: usize) -> Self {
+        Self { stage, rule, carrier: Carrier::Plain, span: TextRange { start: at, end: at }, score: 0.0 }
     }
 }
 
 impl Finding {
-    /// Of findings of the same rule in the same carrier the heaviest; the first of those that weigh the same.
+    /// For each rule and carrier, the finding with the highest score; the first of equal ones.
     pub(crate) fn heaviest_of_each(mut findings: Vec<Self>) -> Vec<Self> {
         findings.sort_by(|one, other| other.score.total_cmp(&one.score));
         let mut kept: Vec<Self> = Vec::new();
@@ -137,22 +137,22 @@ impl Finding {
     }
 }
 
-/// Points from which an item is flagged.
+/// The points from which an item is flagged.
 pub const FLAG: f32 = 10.0;
-/// Points from which it is blocked.
+/// The points from which an item is blocked.
 pub const BLOCK: f32 = 25.0;
 
 /// What the findings add up to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ContentVerdict {
     Pass,
     Flag,
     Block,
 }
 
-impl Verdict {
-    /// The verdict for so many points.
+impl ContentVerdict {
+    /// The verdict for this many points.
     #[must_use]
     pub fn of(points: f32) -> Self {
         if points >= BLOCK {
@@ -165,16 +165,16 @@ impl Verdict {
     }
 }
 
-/// Points on a scale from nought to one; [`FLAG`] is one half.
+/// The points as a score between 0 and 1; [`FLAG`] is one half.
 #[must_use]
 pub fn scale(points: f32) -> f32 {
     let points = points.max(0.0);
     ((points / (points + FLAG)) * 1000.0).round() / 1000.0
 }
 
-/// Why content was not let through at all.
+/// Why content was refused completely.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum ContentError {
     #[error("the content is larger than allowed")]
     TooLarge,
     #[error("the content unpacks to more than allowed")]
@@ -203,7 +203,7 @@ pub enum Refused {
     Schema,
 }
 
-impl Refused {
+impl ContentError {
     /// The stable code.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -226,7 +226,7 @@ impl Refused {
 
     /// The stage that refused.
     #[must_use]
-    pub fn stage(&self) -> Stage {
+    pub fn stage(&self) -> ContentStage {
         match self {
             Self::TooLarge
             | Self::Inflates
@@ -235,8 +235,8 @@ impl Refused {
             | Self::OtherType
             | Self::Parts
             | Self::Headers
-            | Self::Mail => Stage::Size,
-            Self::Deep | Self::NotJson | Self::DuplicateKey | Self::BadSchema | Self::Schema => Stage::Schema,
+            | Self::Mail => ContentStage::Size,
+            Self::Deep | Self::NotJson | Self::DuplicateKey | Self::BadSchema | Self::Schema => ContentStage::Schema,
         }
     }
 }

@@ -1,25 +1,25 @@
 //! Leak scan: what must not leave (stage 6b).
 //!
-//! Takes the named parts of something that is about to go out; gives findings: the id of what matched, where,
-//! how long it is and a hash of the part it stands in. Promise: no finding holds content, any blocking finding
-//! blocks the whole, nothing is cut out, and the work is bounded by the length of the text.
+//! Takes the named parts of an outgoing message; gives findings: the id of the match, its place, its length and a hash
+//! of its part. Promise: no finding holds content, any blocking finding blocks the whole, nothing is cut out, and the
+//! work is bounded by the length of the text.
 
 mod bytes;
+mod checksums;
 mod context;
-mod doubt;
+mod decoded;
 mod fold;
 mod formats;
 mod json;
-mod live;
+mod live_secrets;
 mod login;
 mod marks;
-mod own;
+mod operator_lists;
 mod personal;
 mod pieces;
+mod plausibility;
 mod scrub;
-mod spoken;
-mod sums;
-mod views;
+mod spoken_passwords;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -27,71 +27,71 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 
 pub use json::parts_of;
-pub use live::{LiveSecrets, SHORT, TOO_SHORT, TooMany};
-pub use own::{BadPattern, check_pattern};
+pub use live_secrets::{LiveSecrets, SHORT, TOO_SHORT, TooManySecretsError};
+pub use operator_lists::{LeakPatternError, check_pattern};
 pub use scrub::REMOVED;
 
 use bytes::cut;
-use marks::{Marks, Place};
-use own::Own;
-use personal::Personal;
-use pieces::Trail;
+use marks::{FormatMarks, LeakMatch};
+use operator_lists::OperatorLists;
+use personal::PersonalData;
+use pieces::SeenPieces;
 
-/// How many decoders may lie on top of each other.
+/// How many decoders may be applied on top of each other.
 const DEPTH: usize = 3;
-/// All views of one part together: at least this much, and at most four times the part.
+/// The size of all views of one part together: at least this much, and at most four times the part.
 const ROOM: usize = 64 << 10;
-/// What is joined across parts, at most.
+/// The most bytes that are joined across parts.
 const JOINED: usize = 256 << 10;
-/// A text this short is read together with the key it stands under.
+/// A text this short is read together with its key.
 const LABELLED: usize = 256;
-/// How a part is named that is the name of a key.
+/// The start of the name of a part that is a key.
 const KEY: &str = "(key ";
-/// More findings than this say nothing new.
+/// More findings than this add nothing.
 const ENOUGH: usize = 32;
 
-/// What the operator adds.
+/// The settings of the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Identifiers of the owner: names, addresses, numbers. Block everywhere.
+pub struct LeakConfig {
+    /// Identifiers of the owner: names, addresses, numbers. They block everywhere.
     pub own: Vec<String>,
-    /// Terms and paths that belong inside. Block everywhere.
+    /// Internal terms and paths. They block everywhere.
     pub terms: Vec<String>,
-    /// Patterns by id, in linear-time regex. Block everywhere.
+    /// Patterns by id, as linear-time regular expressions. They block everywhere.
     pub patterns: Vec<(String, String)>,
-    /// How many distinct people in one message are many.
+    /// From how many distinct people a message counts as having many.
     pub people: usize,
 }
 
-impl Default for Settings {
+impl Default for LeakConfig {
     fn default() -> Self {
         Self { own: Vec::new(), terms: Vec::new(), patterns: Vec::new(), people: 20 }
     }
 }
 
-/// Where the text goes.
+/// The destination of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Scope {
-    /// To a service that is not trusted: any personal data blocks, as written in the seed.
+pub enum LeakScope {
+    /// An untrusted service: any personal data blocks.
     Proxy,
-    /// To connected mail or chat: personal data of many people asks a person, that of few passes.
+    /// Connected mail or chat: personal data of many people needs approval, that of a few passes.
     #[default]
     Service,
 }
 
-/// What a finding does.
+/// The effect of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Weight {
-    /// Seen, and nothing more.
+pub enum LeakWeight {
+    /// It is only noted.
     Note,
-    /// A person is asked.
+    /// It needs approval.
     Flag,
-    /// Nothing leaves.
+    /// It blocks everything.
     Block,
 }
 
-impl Weight {
-    /// The word in answers.
+impl LeakWeight {
+    /// The word for the weight in answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -102,132 +102,132 @@ impl Weight {
     }
 }
 
-/// One named part of what goes out.
+/// One named part of an outgoing message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part<'a> {
+pub struct OutboundPart<'a> {
     name: Cow<'a, str>,
     text: Cow<'a, str>,
-    /// The key it stands under, where that says what it is.
+    /// The key of the text, if the key tells what the text is.
     key: Option<&'a str>,
 }
 
-impl<'a> Part<'a> {
-    /// A part by its name.
+impl<'a> OutboundPart<'a> {
+    /// A part with this name.
     pub fn new(name: impl Into<Cow<'a, str>>, text: impl Into<Cow<'a, str>>) -> Self {
         Self { name: name.into(), text: text.into(), key: None }
     }
 
-    /// A part that stands under a key.
+    /// A part with a key.
     #[must_use]
     pub fn under(self, key: &'a str) -> Self {
         Self { key: Some(key), ..self }
     }
 
-    /// Whether it has this name and is this text and nothing else.
+    /// Whether it has this name and exactly this text.
     #[must_use]
     pub fn is(&self, name: &str, text: &str) -> bool {
         self.name == name && self.text == text
     }
 
-    /// Whether it names those a message goes to, who are no personal data in it.
+    /// Whether it names the recipients of a message, who do not count as personal data in it.
     fn names_addressees(&self) -> bool {
         let top = self.name.split(['.', '[']).next().unwrap_or_default();
         ["to", "cc", "bcc", "from", "recipients", "attendees", "reply_to", "participants"].contains(&top)
     }
 }
 
-/// Something was found.
+/// One finding of the scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// Id of what matched.
+pub struct LeakFinding {
+    /// The id of the matched pattern.
     pub pattern: String,
-    /// The part it stands in.
+    /// The name of the part.
     pub field: String,
-    /// How it was dressed: `plain`, or the decoders in order.
+    /// How it was encoded: `plain`, or the decoders in order.
     pub view: String,
     /// Length of the match in bytes.
     pub length: usize,
     /// First twelve digits of the SHA-256 of the whole part.
     pub hash: String,
-    /// What it does.
-    pub weight: Weight,
+    /// The effect of the finding.
+    pub weight: LeakWeight,
 }
 
-/// What a scan came to.
+/// The result of a scan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Report {
-    /// What was found, the weightiest first.
-    pub findings: Vec<Finding>,
-    /// How many distinct people are in it.
+pub struct LeakReport {
+    /// The findings, highest weight first.
+    pub findings: Vec<LeakFinding>,
+    /// The number of distinct people in it.
     pub people: usize,
 }
 
-impl Report {
-    /// The weight of the whole: that of its weightiest finding.
+impl LeakReport {
+    /// The weight of the whole: the highest weight of its findings.
     #[must_use]
-    pub fn weight(&self) -> Option<Weight> {
+    pub fn weight(&self) -> Option<LeakWeight> {
         self.findings.iter().map(|finding| finding.weight).max()
     }
 
-    /// Whether nothing may leave.
+    /// Whether the message is blocked.
     #[must_use]
     pub fn blocks(&self) -> bool {
-        self.weight() == Some(Weight::Block)
+        self.weight() == Some(LeakWeight::Block)
     }
 
-    /// Whether a person is to be asked.
+    /// Whether the message needs approval.
     #[must_use]
-    pub fn asks(&self) -> bool {
-        self.weight() == Some(Weight::Flag)
+    pub fn needs_approval(&self) -> bool {
+        self.weight() == Some(LeakWeight::Flag)
     }
 }
 
-/// Knows what must not leave. Made once.
+/// The scanner. It is built once.
 #[derive(Debug)]
 pub struct Scanner {
-    marks: Marks,
-    own: Own,
+    marks: FormatMarks,
+    own: OperatorLists,
     people: usize,
 }
 
-/// Why there is no scanner.
+/// Why a scanner cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoScanner {
-    /// A pattern of the operator cannot be used.
+pub enum ScannerError {
+    /// A pattern of the operator is not valid.
     #[error(transparent)]
-    Pattern(#[from] BadPattern),
-    /// A mistake of ours.
+    Pattern(#[from] LeakPatternError),
+    /// A mistake in the gateway's own table.
     #[error("the table of formats is broken")]
     Formats,
 }
 
 impl Scanner {
-    /// Prepares a scanner.
+    /// Builds a scanner.
     ///
     /// # Errors
-    /// When a pattern of the operator cannot be used.
-    pub fn new(settings: &Settings) -> Result<Self, NoScanner> {
-        let own = Own::new(settings)?;
-        let marks = Marks::new().ok_or(NoScanner::Formats)?;
+    /// When a pattern of the operator is not valid.
+    pub fn new(settings: &LeakConfig) -> Result<Self, ScannerError> {
+        let own = OperatorLists::new(settings)?;
+        let marks = FormatMarks::new().ok_or(ScannerError::Formats)?;
         Ok(Self { marks, own, people: settings.people })
     }
 
-    /// Scans everything that would leave together.
+    /// Scans all parts that would leave together.
     #[must_use]
-    pub fn scan(&self, parts: &[Part<'_>], scope: Scope, live: &LiveSecrets) -> Report {
-        let mut walk = Walk {
+    pub fn scan(&self, parts: &[OutboundPart<'_>], scope: LeakScope, live: &LiveSecrets) -> LeakReport {
+        let mut walk = LeakScan {
             scanner: self,
             scope,
             live,
-            personal: Personal::default(),
-            report: Report::default(),
+            personal: PersonalData::default(),
+            report: LeakReport::default(),
             trail: live.trail(),
             told: Vec::new(),
         };
         for part in parts {
             walk.part(part);
         }
-        walk.joined(parts);
+        walk.scan_joined_parts(parts);
         walk.finish()
     }
 }
@@ -239,7 +239,7 @@ pub fn describe(id: &str) -> &'static str {
         "generic.assigned" => "random value behind the name of a secret",
         "generic.vendor" => "random value beside the name of a vendor",
         "generic.password" => "password",
-        spoken::PASSCODE => "passcode of a meeting",
+        spoken_passwords::PASSCODE => "passcode of a meeting",
         "url.login" => "login in an address",
         "aws.secret" => "AWS secret access key",
         "vault.live" => "secret of the vault",
@@ -261,30 +261,30 @@ pub fn describe(id: &str) -> &'static str {
     }
 }
 
-/// How many formats there are, and how many vendors are known by name only.
+/// The number of formats, and the number of vendors that are known only by name.
 #[must_use]
-pub fn known() -> (usize, usize) {
+pub fn known_formats_and_vendors() -> (usize, usize) {
     (formats::all().count(), formats::VENDORS.len())
 }
 
-/// One scan on its way.
-struct Walk<'a> {
+/// One scan in progress.
+struct LeakScan<'a> {
     scanner: &'a Scanner,
-    scope: Scope,
+    scope: LeakScope,
     live: &'a LiveSecrets,
-    personal: Personal,
-    report: Report,
-    /// Pieces of secrets that were seen.
-    trail: Trail,
-    /// Secrets that were found already.
+    personal: PersonalData,
+    report: LeakReport,
+    /// The pieces of secrets that were found.
+    trail: SeenPieces,
+    /// The secrets that were reported already.
     told: Vec<&'a str>,
 }
 
-/// Where something was found already, in order, each with the farthest end so far.
-struct Taken(Vec<(usize, usize)>);
+/// The ranges in which something was found already, in order, each with the farthest end so far.
+struct MatchedRanges(Vec<(usize, usize)>);
 
-impl Taken {
-    fn of(places: &[Place<'_>]) -> Self {
+impl MatchedRanges {
+    fn of(places: &[LeakMatch<'_>]) -> Self {
         let mut spans: Vec<(usize, usize)> = places.iter().map(|place| (place.start, place.end)).collect();
         spans.sort_unstable();
         let mut farthest = 0;
@@ -295,26 +295,26 @@ impl Taken {
         Self(spans)
     }
 
-    /// Whether one of them shares a byte with this.
+    /// Whether one of the ranges shares a byte with this one.
     fn touches(&self, start: usize, end: usize) -> bool {
         let before = self.0.partition_point(|(from, _)| *from < end);
         before.checked_sub(1).and_then(|last| self.0.get(last)).is_some_and(|(_, until)| start < *until)
     }
 }
 
-/// What a text is a view of.
-struct Source<'a> {
+/// The origin of a text that is scanned.
+struct ViewSource<'a> {
     name: &'a str,
     view: String,
     hash: Option<String>,
     addressees: bool,
 }
 
-impl<'a> Walk<'a> {
-    fn part(&mut self, part: &Part<'_>) {
+impl<'a> LeakScan<'a> {
+    fn part(&mut self, part: &OutboundPart<'_>) {
         let text = part.text.as_bytes();
         let mut source =
-            Source { name: &part.name, view: "plain".into(), hash: None, addressees: part.names_addressees() };
+            ViewSource { name: &part.name, view: "plain".into(), hash: None, addressees: part.names_addressees() };
         // Letters, digits and little else: `{"password": "…"}` is a login only if the key is read too.
         let labelled = part.key.filter(|_| text.len() <= LABELLED && !text.is_empty());
         match labelled {
@@ -326,21 +326,21 @@ impl<'a> Walk<'a> {
         }
         self.live.edges(text, &mut self.trail);
         let mut room = ROOM.max(text.len().saturating_mul(4));
-        self.views(text, text, &mut source, (DEPTH, &mut room));
+        self.scan_decoded(text, text, &mut source, (DEPTH, &mut room));
     }
 
-    /// Looks at one text. `whole` is what the hash is taken of.
-    fn look(&mut self, text: &[u8], whole: &[u8], source: &mut Source<'_>) {
+    /// Scans one text. The hash is taken of `whole`.
+    fn look(&mut self, text: &[u8], whole: &[u8], source: &mut ViewSource<'_>) {
         let kept = source.view.clone();
         for seen in self.live.look(text, &mut self.trail) {
             self.told.push(seen.secret);
             source.view = format!("{}/{}", seen.secret, seen.form);
-            let place = Place { id: "vault.live", start: seen.start, end: seen.end };
-            self.found(place, Weight::Block, whole, source);
+            let place = LeakMatch { id: "vault.live", start: seen.start, end: seen.end };
+            self.record_match(place, LeakWeight::Block, whole, source);
         }
         source.view = kept;
         for place in self.scanner.own.look(text) {
-            self.found(place, Weight::Block, whole, source);
+            self.record_match(place, LeakWeight::Block, whole, source);
         }
         let mut places = Vec::new();
         let mut judged = Vec::new();
@@ -348,21 +348,22 @@ impl<'a> Walk<'a> {
         let (logins, addresses) = self.scanner.marks.words(text, &mut places);
         places.extend(logins.into_iter().filter_map(|end| login::password(text, end)));
         places.extend(addresses.into_iter().filter_map(|at| login::address(text, at)));
-        // A value that a format knows needs no guess from its context.
-        let taken = Taken::of(&places);
-        judged.retain(|guess: &Place<'_>| !taken.touches(guess.start, guess.end));
+        // A value that matches a format needs no guess from its context.
+        let taken = MatchedRanges::of(&places);
+        judged.retain(|guess: &LeakMatch<'_>| !taken.touches(guess.start, guess.end));
         places.append(&mut judged);
         for place in places {
             let weight = match (self.scope, place.id) {
-                // What an invitation or a link to a file is made of: whom it is meant for, a person knows.
-                (Scope::Service, spoken::PASSCODE | "aws.presigned") => Weight::Flag,
-                _ => Weight::Block,
+                // The parts of an invitation or of a link to a file: a person knows for whom they are meant.
+                (LeakScope::Service, spoken_passwords::PASSCODE | "aws.presigned") => LeakWeight::Flag,
+                _ => LeakWeight::Block,
             };
-            self.found(place, weight, whole, source);
+            self.record_match(place, weight, whole, source);
         }
         let from = self.personal.places.len();
         let mut personal = std::mem::take(&mut self.personal);
-        // Those it goes to are counted apart and forgotten. Set aside, not copied: there may be as many of them as people.
+        // Recipients are counted separately and then dropped. They are set aside, not copied: there may be as many
+        // recipients as people.
         let before = source.addressees.then(|| std::mem::take(&mut personal.people));
         personal::look(text, &mut personal);
         if let Some(before) = before {
@@ -370,55 +371,61 @@ impl<'a> Walk<'a> {
         }
         for place in personal.places.split_off(from.min(personal.places.len())) {
             let (id, weight) = match (self.scope, place.id) {
-                (Scope::Proxy, id) => (id, Weight::Block),
-                // What people send each other all day, and what opens their accounts.
-                (Scope::Service, id @ ("pii.card" | "pii.ssn")) => (id, Weight::Flag),
-                (Scope::Service, id) => (id, Weight::Note),
+                (LeakScope::Proxy, id) => (id, LeakWeight::Block),
+                // Data that people send each other every day, but that also opens their accounts.
+                (LeakScope::Service, id @ ("pii.card" | "pii.ssn")) => (id, LeakWeight::Flag),
+                (LeakScope::Service, id) => (id, LeakWeight::Note),
             };
-            self.found(Place { id, ..place }, weight, whole, source);
+            self.record_match(LeakMatch { id, ..place }, weight, whole, source);
         }
         self.personal = personal;
     }
 
-    /// Looks at what decoders make of a text, and of that, to a fixed depth.
-    fn views(&mut self, text: &[u8], whole: &[u8], source: &mut Source<'_>, (depth, room): (usize, &mut usize)) {
+    /// Scans what the decoders make of a text, recursively to a fixed depth.
+    fn scan_decoded(
+        &mut self,
+        text: &[u8],
+        whole: &[u8],
+        source: &mut ViewSource<'_>,
+        (depth, room): (usize, &mut usize),
+    ) {
         if depth == 0 {
             return;
         }
-        let mut views = views::of_text(text);
+        let mut views = decoded::of_text(text);
         let mut wrapped_until = 0;
-        for (start, end) in bytes::Runs::new(text, 24) {
+        for (start, end) in bytes::TokenRuns::new(text, 24) {
             if start < wrapped_until {
                 continue;
             }
-            if let Some((until, joined)) = views::wrapped(text, start, end) {
+            if let Some((until, joined)) = decoded::wrapped(text, start, end) {
                 wrapped_until = until;
-                views.extend(views::of_token(&joined));
+                views.extend(decoded::of_token(&joined));
             } else {
-                views.extend(views::of_token(cut(text, start, end)));
+                views.extend(decoded::of_token(cut(text, start, end)));
             }
         }
         for (name, view) in views {
-            // What does not fit any more is not looked at: the bound is the promise, and said in the manual.
+            // A view that no longer fits is not scanned: the bound is promised, and documented.
             let Some(left) = room.checked_sub(view.len()) else { continue };
             *room = left;
             let kept = source.view.clone();
             source.view = if kept == "plain" { name.to_owned() } else { format!("{kept}+{name}") };
             self.look(&view, whole, source);
-            self.views(&view, whole, source, (depth - 1, room));
+            self.scan_decoded(&view, whole, source, (depth - 1, room));
             source.view = kept;
         }
     }
 
-    /// Looks for what was split: all parts as one text, without anything between them.
-    fn joined(&mut self, parts: &[Part<'_>]) {
+    /// Searches for split secrets: all parts as one text, with nothing between them.
+    fn scan_joined_parts(&mut self, parts: &[OutboundPart<'_>]) {
         let (mut text, mut seams) = (Vec::new(), Vec::new());
         for part in parts.iter().filter(|part| !part.text.is_empty() && !part.name.starts_with(KEY)) {
             let piece = part.text.as_bytes();
             if text.len() + piece.len().min(2 * LABELLED) > JOINED {
                 break;
             }
-            // Of a long part only its ends can belong to something that was split.
+            // Only the ends of a long part can belong to something that was split.
             if piece.len() > 4 * LABELLED {
                 text.extend_from_slice(cut(piece, 0, 2 * LABELLED));
                 text.push(b'\n');
@@ -428,7 +435,7 @@ impl<'a> Walk<'a> {
             }
             seams.push(text.len());
         }
-        // Seams are in order, so that the first one behind a start decides.
+        // Seams are in order, so the first one after a start decides.
         let crosses = |start: usize, end: usize| {
             seams.get(seams.partition_point(|seam| *seam <= start)).is_some_and(|seam| *seam < end)
         };
@@ -439,25 +446,25 @@ impl<'a> Walk<'a> {
             [only] => (&*only.name, only.text.as_bytes()),
             _ => ("(joined)", text.as_slice()),
         };
-        let mut source = Source { name, view: "joined".into(), hash: None, addressees: false };
+        let mut source = ViewSource { name, view: "joined".into(), hash: None, addressees: false };
         for place in places {
-            self.found(place, Weight::Block, whole, &mut source);
+            self.record_match(place, LeakWeight::Block, whole, &mut source);
         }
-        // The vault's secrets are also looked for in pieces, wherever those stand.
+        // The vault's secrets are also searched for in pieces, wherever the pieces are.
         let trail = std::mem::take(&mut self.trail);
         let (live, told) = (self.live, std::mem::take(&mut self.told));
-        let met = live.look(&text, &mut Trail::default()).into_iter().map(|seen| ("joined", seen));
-        let pieced = live.pieced(&trail).map(|seen| ("pieces", seen));
+        let met = live.look(&text, &mut SeenPieces::default()).into_iter().map(|seen| ("joined", seen));
+        let pieced = live.secrets_from_pieces(&trail).map(|seen| ("pieces", seen));
         for (how, seen) in met.chain(pieced).filter(|(_, seen)| !told.contains(&seen.secret)) {
             source.view = format!("{how}/{}/{}", seen.secret, seen.form);
-            let place = Place { id: "vault.live", start: seen.start, end: seen.end };
-            self.found(place, Weight::Block, whole, &mut source);
+            let place = LeakMatch { id: "vault.live", start: seen.start, end: seen.end };
+            self.record_match(place, LeakWeight::Block, whole, &mut source);
         }
     }
 
-    fn found(&mut self, place: Place<'_>, weight: Weight, whole: &[u8], source: &mut Source<'_>) {
+    fn record_match(&mut self, place: LeakMatch<'_>, weight: LeakWeight, whole: &[u8], source: &mut ViewSource<'_>) {
         let length = place.end - place.start;
-        let known = |finding: &&mut Finding| {
+        let known = |finding: &&mut LeakFinding| {
             finding.pattern == place.id && finding.field == source.name && finding.length == length
         };
         if let Some(known) = self.report.findings.iter_mut().find(known) {
@@ -471,12 +478,12 @@ impl<'a> Walk<'a> {
         let hash = source.hash.get_or_insert_with(|| {
             let digest = Sha256::digest(whole);
             digest.iter().take(6).fold(String::new(), |mut text, byte| {
-                // Writing into a String cannot fail.
+                // Writing to a String cannot fail.
                 let _ = write!(text, "{byte:02x}");
                 text
             })
         });
-        self.report.findings.push(Finding {
+        self.report.findings.push(LeakFinding {
             pattern: place.id.to_owned(),
             field: source.name.to_owned(),
             view: source.view.clone(),
@@ -486,21 +493,21 @@ impl<'a> Walk<'a> {
         });
     }
 
-    fn finish(mut self) -> Report {
+    fn finish(mut self) -> LeakReport {
         let people = self.personal.people.len();
         self.report.people = people;
-        if self.scope == Scope::Service && people >= self.scanner.people && self.scanner.people > 0 {
-            let finding = Finding {
+        if self.scope == LeakScope::Service && people >= self.scanner.people && self.scanner.people > 0 {
+            let finding = LeakFinding {
                 pattern: "pii.bulk".into(),
                 field: "(joined)".into(),
                 view: "plain".into(),
                 length: people,
                 hash: String::new(),
-                weight: Weight::Flag,
+                weight: LeakWeight::Flag,
             };
             self.report.findings.push(finding);
         }
-        // A key that must not be told stands in the paths of what lies below it.
+        // A secret key name appears in the paths of everything below it.
         if self.report.findings.iter().any(|finding| finding.field.starts_with(KEY)) {
             for finding in self.report.findings.iter_mut().filter(|finding| !finding.field.starts_with('(')) {
                 "(value)".clone_into(&mut finding.field);

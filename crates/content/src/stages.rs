@@ -1,7 +1,7 @@
-//! The way in: six stages, each of which takes what only the one before it can make.
+//! The intake pipeline: six stages, each of which takes what only the one before it can make.
 //!
-//! Takes `Raw` and a plan, gives `Clean` or a refusal. Promise: nothing reaches an agent that has not
-//! passed all six, and nothing said about the sender reaches the fourth.
+//! Takes `RawContent` and a plan, gives `CleanContent` or a refusal. Promise: nothing reaches an agent that has not passed all six
+//! stages, and nothing about the sender reaches the fourth.
 
 pub mod encoding;
 pub mod html;
@@ -11,34 +11,34 @@ pub mod output;
 pub mod schema;
 pub mod size;
 
-pub use output::{Clean, Envelope, Place};
-pub use schema::Schema;
-pub use size::{Kind, Limits, Raw, Strings, TOOL_DEFINITION, TOOL_RESULT};
+pub use output::{CleanContent, OutputContext, ProvenanceEnvelope};
+pub use schema::SafeSchema;
+pub use size::{ContentFormat, ContentLimits, JsonStringsKind, RawContent, TOOL_DEFINITION, TOOL_RESULT};
 
 use serde_json::Value;
 
-use crate::finding::Refused;
+use crate::finding::ContentError;
 
-/// What to do with an item: limits, the shape it must have, and where it goes.
+/// The plan for an item: its limits, its required shape, and its destination.
 #[derive(Debug, Clone, Default)]
-pub struct Plan {
-    pub limits: Limits,
+pub struct ScreeningPlan {
+    pub limits: ContentLimits,
     /// The schema that JSON must follow.
-    pub schema: Option<Schema>,
-    /// What a schema says of the strings of JSON: which are HTML (`format: html`, `contentMediaType: text/html`) and keep
-    /// sanitised markup. Markup in the others becomes text. Nothing is checked against it.
+    pub schema: Option<SafeSchema>,
+    /// A schema that says which strings of JSON are HTML (`format: html`, `contentMediaType: text/html`) and keep
+    /// sanitised markup. Markup in the others becomes text. Nothing is validated against it.
     pub shape: Option<Value>,
-    /// What the text is escaped for.
-    pub place: Place,
-    /// Provenance; without it the bare text comes out.
-    pub envelope: Option<Envelope>,
+    /// The destination that the text is escaped for.
+    pub place: OutputContext,
+    /// Provenance; without it the bare text is given.
+    pub envelope: Option<ProvenanceEnvelope>,
 }
 
-/// Bytes from outside become clean content.
+/// Turns untrusted bytes into clean content.
 ///
 /// # Errors
-/// The refusal of the stage that would not let the content through.
-pub fn clean(raw: Raw<'_>, plan: &Plan) -> Result<Clean, Refused> {
+/// The refusal of the stage that did not accept the content.
+pub fn clean(raw: RawContent<'_>, plan: &ScreeningPlan) -> Result<CleanContent, ContentError> {
     let bounded = size::bound(raw, &plan.limits)?;
     let text = encoding::read_as(bounded, plan.shape.as_ref());
     let defused = html::defuse(text, plan.place);

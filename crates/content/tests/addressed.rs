@@ -1,10 +1,10 @@
-//! Texts that speak to a machine, each beside an ordinary one that uses the same words.
+//! Texts that address a machine, each with an ordinary text that uses the same words.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be built should fail at that line")]
 
-use sluice_content::{Plan, Raw, Verdict, clean};
+use sluice_content::{ContentVerdict, RawContent, ScreeningPlan, clean};
 
 fn flagged(text: &str) -> bool {
-    clean(Raw::new(text.as_bytes()), &Plan::default()).unwrap().verdict() != Verdict::Pass
+    clean(RawContent::new(text.as_bytes()), &ScreeningPlan::default()).unwrap().verdict() != ContentVerdict::Pass
 }
 
 #[track_caller]

@@ -1,6 +1,6 @@
-//! The bomb zoo (`bombs/zoo.rs`): inputs that are built to cost more than they weigh.
+//! The bomb zoo (`bombs/zoo.rs`): inputs that cost more than their size suggests.
 //!
-//! Each goes through all six stages. Promise held here: no panic, output bounded by the input, and processor time
+//! Each passes through all six stages. Promise tested here: no panic, output bounded by the input, and processor time
 //! that is bounded and grows no faster than the input.
 #![allow(
     clippy::unwrap_used,
@@ -13,18 +13,18 @@ mod zoo;
 
 use proptest::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
-use sluice_content::stages::Place;
-use sluice_content::{Plan, Raw, clean};
+use sluice_content::stages::OutputContext;
+use sluice_content::{RawContent, ScreeningPlan, clean};
 
-use zoo::{Bomb, fill, plain, zoo};
+use zoo::{ContentBomb, fill, plain, zoo};
 
 fn now() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn run(bomb: &Bomb, place: Place) -> (f64, usize) {
-    let mut raw = Raw::new(&bomb.bytes);
+fn run(bomb: &ContentBomb, place: OutputContext) -> (f64, usize) {
+    let mut raw = RawContent::new(&bomb.bytes);
     if let Some(declared) = bomb.content_type {
         raw = raw.declared(declared);
     }
@@ -32,7 +32,7 @@ fn run(bomb: &Bomb, place: Place) -> (f64, usize) {
         raw = raw.packed(packing);
     }
     let before = now();
-    let size = clean(raw, &Plan { place, ..Plan::default() }).map_or(0, |clean| clean.text().len());
+    let size = clean(raw, &ScreeningPlan { place, ..ScreeningPlan::default() }).map_or(0, |clean| clean.text().len());
     (now() - before, size)
 }
 
@@ -40,9 +40,9 @@ fn run(bomb: &Bomb, place: Place) -> (f64, usize) {
 fn every_bomb_ends_soon_and_stays_small() {
     let bombs = zoo(512 << 10);
     assert!(bombs.len() >= 60, "{}", bombs.len());
-    run(&plain("warm", "a"), Place::Html);
+    run(&plain("warm", "a"), OutputContext::Html);
     for bomb in bombs {
-        for place in [Place::Text, Place::Html, Place::Markdown] {
+        for place in [OutputContext::Text, OutputContext::Html, OutputContext::Markdown] {
             let (seconds, size) = run(&bomb, place);
             assert!(seconds < 5.0, "`{}` took {seconds:.2} s of processor time", bomb.name);
             assert!(size <= bomb.bytes.len() * 12 + 4096, "`{}` grew from {} to {size}", bomb.name, bomb.bytes.len());
@@ -52,10 +52,11 @@ fn every_bomb_ends_soon_and_stays_small() {
 
 #[test]
 fn twice_the_bomb_costs_about_twice_the_time() {
-    run(&plain("warm", "a"), Place::Text);
+    run(&plain("warm", "a"), OutputContext::Text);
     for (small, large) in zoo(128 << 10).iter().zip(zoo(512 << 10)) {
-        let (before, after) = (run(small, Place::Text).0, run(&large, Place::Text).0);
-        // Four times the input; a quadratic cost would be sixteen times. The constant is for the noise of a busy machine.
+        let (before, after) = (run(small, OutputContext::Text).0, run(&large, OutputContext::Text).0);
+        // Four times the input; a quadratic cost would be sixteen times. The constant allows for the noise of a busy
+        // machine.
         assert!(after <= before * 9.0 + 0.05, "`{}`: {before:.3} s became {after:.3} s", small.name);
     }
 }
@@ -63,7 +64,7 @@ fn twice_the_bomb_costs_about_twice_the_time() {
 #[test]
 fn ten_megabytes_of_marks_are_refused_or_read_within_the_limit() {
     for text in [fill("a\u{301}\u{301}\u{301}", 10 << 20), fill("a\u{301}\u{301}\u{301}", (8 << 20) - 64)] {
-        let (seconds, _) = run(&plain("marks", text), Place::Text);
+        let (seconds, _) = run(&plain("marks", text), OutputContext::Text);
         assert!(seconds < 5.0, "{seconds}");
     }
 }
@@ -74,22 +75,22 @@ proptest! {
     #[test]
     fn no_bytes_make_a_stage_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), kind in 0..5) {
         let kind = ["text/html", "application/json", "message/rfc822", "text/plain; charset=utf-16", ""][kind as usize];
-        let _ = clean(Raw::new(&bytes).declared(kind), &Plan::default());
+        let _ = clean(RawContent::new(&bytes).declared(kind), &ScreeningPlan::default());
     }
 
     #[test]
     fn no_text_makes_a_stage_panic(text in "\\PC{0,200}", kind in 0..3) {
         let kind = ["text/html", "message/rfc822", "text/plain"][kind as usize];
-        for place in [Place::Text, Place::Html, Place::Markdown, Place::Json, Place::Terminal] {
-            let _ = clean(Raw::new(text.as_bytes()).declared(kind), &Plan { place, ..Plan::default() });
+        for place in [OutputContext::Text, OutputContext::Html, OutputContext::Markdown, OutputContext::Json, OutputContext::Terminal] {
+            let _ = clean(RawContent::new(text.as_bytes()).declared(kind), &ScreeningPlan { place, ..ScreeningPlan::default() });
         }
     }
 
     #[test]
     fn no_markup_makes_a_stage_panic(parts in proptest::collection::vec(0..MARKUP.len(), 0..60)) {
         let text: String = parts.into_iter().map(|at| MARKUP[at]).collect();
-        let _ = clean(Raw::new(text.as_bytes()).declared("text/html"), &Plan { place: Place::Html, ..Plan::default() });
-        let _ = clean(Raw::new(text.as_bytes()), &Plan::default());
+        let _ = clean(RawContent::new(text.as_bytes()).declared("text/html"), &ScreeningPlan { place: OutputContext::Html, ..ScreeningPlan::default() });
+        let _ = clean(RawContent::new(text.as_bytes()), &ScreeningPlan::default());
     }
 }
 

@@ -1,7 +1,7 @@
 //! The canonical action: the one value that is judged, shown, approved, executed and recorded.
 //!
-//! Takes what an agent asked; gives frozen bytes and their digest. Promise: whoever holds the digest
-//! can tell whether these are the bytes, and nothing downstream reads anything but these bytes.
+//! Takes an agent's call; gives canonical bytes and their digest. Promise: the digest identifies exactly
+//! these bytes, and nothing downstream reads anything but these bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,25 +18,25 @@ use crate::proxy::spawn::SpawnOptions;
 
 /// Form of the canonical bytes. A new form gets a new number and never reuses an old digest.
 const VERSION: u8 = 1;
-/// What the name of a call that is only checked begins with.
+/// Prefix of the name of a call that the gateway only checks.
 pub const CHECKED: &str = "check:";
-/// What the name of a call begins with that only its caller knows.
+/// Prefix of the name of a call that only its caller knows.
 const UNKNOWN_HERE: &str = "custom:";
 const DOMAIN: &[u8] = b"sluice action v1\0";
-/// An action is larger than the request it came in by at most its envelope.
-const STORED: json::Limits =
-    json::Limits { bytes: json::REQUEST.bytes * 2, depth: json::REQUEST.depth + 2, items: json::REQUEST.items + 8 };
+/// An action exceeds the size of its request by at most its envelope.
+const STORED: json::JsonLimits =
+    json::JsonLimits { bytes: json::REQUEST.bytes * 2, depth: json::REQUEST.depth + 2, items: json::REQUEST.items + 8 };
 
 /// SHA-256 of a canonical action, with the version of the form it was taken over.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 
-/// One call, frozen. Copies share its bytes.
+/// One call in its canonical form. Clones share its bytes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Action(Arc<Frozen>);
+pub struct Action(Arc<FrozenAction>);
 
 #[derive(Debug, PartialEq)]
-struct Frozen {
+struct FrozenAction {
     agent: AgentName,
     capability: CapabilityName,
     account: Option<String>,
@@ -50,10 +50,10 @@ struct Frozen {
     call_digest: Digest,
 }
 
-/// What is frozen, by the names it has in the canonical bytes.
+/// The fields of a call, by the names they have in the canonical bytes.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Envelope {
+struct ActionEnvelope {
     #[serde(default)]
     account: Option<String>,
     agent: AgentName,
@@ -80,25 +80,25 @@ pub enum ActionError {
     /// An argument the capability does not have.
     #[error("`{capability}` has no argument `{argument}`")]
     Unknown {
-        /// What was asked.
+        /// The capability that was called.
         capability: CapabilityName,
-        /// The stranger, cut to length.
+        /// The unknown argument, cut to length.
         argument: String,
     },
     /// A required argument is absent.
     #[error("`{capability}` needs the argument `{argument}`")]
     Missing {
-        /// What was asked.
+        /// The capability that was called.
         capability: CapabilityName,
-        /// What it lacks.
+        /// The missing argument.
         argument: String,
     },
     /// An argument of the wrong shape.
     #[error("the argument `{argument}` must be {expected}")]
     Shape {
-        /// Which one.
+        /// The argument.
         argument: String,
-        /// In words.
+        /// The expected shape, in words.
         expected: &'static str,
     },
     /// Stored bytes that are not the canonical form of anything.
@@ -138,7 +138,7 @@ impl Action {
         let Value::Object(arguments) = arguments else { return Err(ActionError::NotAnObject) };
         fit(capability, &arguments)?;
         let definition = capability.definition.clone();
-        Ok(Self::freeze(Envelope {
+        Ok(Self::freeze(ActionEnvelope {
             account,
             agent,
             arguments,
@@ -150,17 +150,17 @@ impl Action {
         }))
     }
 
-    /// Freezes a call of a tool the catalogue cannot know (`custom:<tool>`): any object will do.
+    /// Freezes a call of a tool the catalogue cannot know (`custom:<tool>`): any object is accepted.
     ///
     /// # Errors
     /// When the arguments are not an object.
     pub fn custom(capability: CapabilityName, agent: AgentName, arguments: Value) -> Result<Self, ActionError> {
         let Value::Object(arguments) = arguments else { return Err(ActionError::NotAnObject) };
         let (account, definition, found, spawn) = (None, None, Vec::new(), None);
-        Ok(Self::freeze(Envelope { account, agent, arguments, capability, definition, found, spawn, v: VERSION }))
+        Ok(Self::freeze(ActionEnvelope { account, agent, arguments, capability, definition, found, spawn, v: VERSION }))
     }
 
-    /// The same call, bound to the state in which its objects were found: one line of text for each fact.
+    /// Returns the same call, bound to the observed state of its objects: one line of text for each fact.
     ///
     /// The lines are shown to people and belong to the canonical bytes, so an approval covers this state and no other.
     #[must_use]
@@ -168,20 +168,20 @@ impl Action {
         if self.found() == found.as_slice() {
             return self.clone();
         }
-        Self::freeze(Envelope { found, ..self.envelope() })
+        Self::freeze(ActionEnvelope { found, ..self.envelope() })
     }
 
-    /// The same call, asked for as a spawn with these options. They are part of what is approved.
+    /// Returns the same call as a spawn with these options. They are part of what is approved.
     #[must_use]
     pub fn with_spawn(&self, spawn: Option<SpawnOptions>) -> Self {
         if self.0.spawn == spawn {
             return self.clone();
         }
-        Self::freeze(Envelope { spawn, ..self.envelope() })
+        Self::freeze(ActionEnvelope { spawn, ..self.envelope() })
     }
 
-    fn envelope(&self) -> Envelope {
-        Envelope {
+    fn envelope(&self) -> ActionEnvelope {
+        ActionEnvelope {
             account: self.0.account.clone(),
             agent: self.0.agent.clone(),
             arguments: self.0.arguments.clone(),
@@ -193,8 +193,8 @@ impl Action {
         }
     }
 
-    fn freeze(envelope: Envelope) -> Self {
-        let Envelope { account, agent, arguments, capability, definition, found, spawn, v: _ } = envelope;
+    fn freeze(envelope: ActionEnvelope) -> Self {
+        let ActionEnvelope { account, agent, arguments, capability, definition, found, spawn, v: _ } = envelope;
         let mut envelope = Map::new();
         if let Some(account) = &account {
             envelope.insert("account".into(), Value::String(account.clone()));
@@ -207,18 +207,18 @@ impl Action {
         }
         envelope.insert("v".into(), Value::Number(VERSION.into()));
         let mut envelope = Value::Object(envelope);
-        let mut bytes = json::canonical(&envelope);
+        let mut bytes = json::to_canonical_bytes(&envelope);
         let call_digest = Digest::of(&bytes);
         let mut digest = call_digest;
         if let (Some(spawn), Value::Object(map)) = (&spawn, &mut envelope) {
             map.insert("spawn".into(), Value::Object(spawn.fields()));
-            bytes = json::canonical(&envelope);
+            bytes = json::to_canonical_bytes(&envelope);
             digest = Digest::of(&bytes);
         }
         let asked_digest = digest;
         if let (false, Value::Object(map)) = (found.is_empty(), &mut envelope) {
             map.insert("found".into(), found.iter().cloned().map(Value::String).collect());
-            bytes = json::canonical(&envelope);
+            bytes = json::to_canonical_bytes(&envelope);
             digest = Digest::of(&bytes);
         }
         let arguments = match envelope {
@@ -228,7 +228,7 @@ impl Action {
             },
             _ => Map::new(),
         };
-        Self(Arc::new(Frozen {
+        Self(Arc::new(FrozenAction {
             agent,
             capability,
             account,
@@ -246,10 +246,10 @@ impl Action {
     /// Reads stored bytes back.
     ///
     /// # Errors
-    /// When they are not, to the byte, the canonical form of an action.
+    /// When the bytes are not exactly the canonical form of an action.
     pub fn from_stored(bytes: &[u8]) -> Result<Self, ActionError> {
         let value = json::parse(bytes, &STORED)?;
-        let envelope: Envelope = serde_json::from_value(value).map_err(|_| ActionError::NotCanonical)?;
+        let envelope: ActionEnvelope = serde_json::from_value(value).map_err(|_| ActionError::NotCanonical)?;
         let version = envelope.v;
         let action = Self::freeze(envelope);
         if version != VERSION || action.bytes() != bytes {
@@ -258,43 +258,43 @@ impl Action {
         Ok(action)
     }
 
-    /// Who asked.
+    /// The agent that made the call.
     #[must_use]
     pub fn agent(&self) -> &AgentName {
         &self.0.agent
     }
-    /// What was asked.
+    /// The capability that was called.
     #[must_use]
     pub fn capability(&self) -> &CapabilityName {
         &self.0.capability
     }
-    /// Whether its caller carries it out, and the gateway only judges it.
+    /// Whether the caller carries out the call and the gateway only judges it.
     #[must_use]
     pub fn is_carried_out_by_caller(&self) -> bool {
         let name = self.capability().as_str();
         name.starts_with(CHECKED) || name.starts_with(UNKNOWN_HERE)
     }
-    /// At which account of the service, if the call names one.
+    /// The account at the service, if the call names one.
     #[must_use]
     pub fn account(&self) -> Option<&str> {
         self.0.account.as_deref()
     }
-    /// By which definition of it, if others define it: the digest a person accepted it by.
+    /// The digest of the definition that a person accepted, if a third party defines the capability.
     #[must_use]
     pub fn definition(&self) -> Option<&str> {
         self.0.definition.as_deref()
     }
-    /// With which arguments.
+    /// The arguments of the call.
     #[must_use]
     pub fn arguments(&self) -> &Map<String, Value> {
         &self.0.arguments
     }
-    /// What a spawn adds to it, if it was asked for as one.
+    /// The options of the spawn, if the call was made as one.
     #[must_use]
     pub fn spawn(&self) -> Option<&SpawnOptions> {
         self.0.spawn.as_ref()
     }
-    /// The state in which its objects were found when it was frozen; empty if it depends on none.
+    /// The state of its objects when it was frozen; empty if it depends on none.
     #[must_use]
     pub fn found(&self) -> &[String] {
         &self.0.found
@@ -304,19 +304,19 @@ impl Action {
     pub fn bytes(&self) -> &[u8] {
         &self.0.bytes
     }
-    /// Their digest.
+    /// The digest of the canonical bytes.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.0.digest
     }
-    /// The digest of what was asked for, without the state in which its objects were found. A key for repeating a call is
-    /// bound to it.
+    /// The digest of the call without the observed state of its objects. An idempotency key is bound to
+    /// it.
     #[must_use]
     pub fn asked_digest(&self) -> Digest {
         self.0.asked_digest
     }
-    /// The digest of the call alone, without the state in which its objects were found and without the options of a spawn:
-    /// equal for a repeated call, however it is asked for.
+    /// The digest of the call alone, without the observed state of its objects and without the options of a spawn:
+    /// equal for a repeated call, however it is made.
     #[must_use]
     pub fn call_digest(&self) -> Digest {
         self.0.call_digest
@@ -330,7 +330,7 @@ fn fit(capability: &Capability, arguments: &Map<String, Value>) -> Result<(), Ac
             capability: capability.name.clone(),
             argument: name.chars().take(64).collect(),
         })?;
-        if let Some(expected) = misfit(param.kind, value) {
+        if let Some(expected) = find_mismatch(param.kind, value) {
             return Err(ActionError::Shape { argument: name.clone(), expected });
         }
     }
@@ -340,8 +340,8 @@ fn fit(capability: &Capability, arguments: &Map<String, Value>) -> Result<(), Ac
     }
 }
 
-/// What the value should have been, if it is not.
-fn misfit(kind: ParamKind, value: &Value) -> Option<&'static str> {
+/// The expected shape, if the value does not have it.
+fn find_mismatch(kind: ParamKind, value: &Value) -> Option<&'static str> {
     let texts = |value: &Value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
     let (fits, expected) = match kind {
         ParamKind::Text | ParamKind::Content | ParamKind::Path | ParamKind::Url => (value.is_string(), "a text"),
@@ -357,7 +357,7 @@ fn misfit(kind: ParamKind, value: &Value) -> Option<&'static str> {
 }
 
 impl Digest {
-    /// Of canonical action bytes.
+    /// The digest of canonical action bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::new().chain_update(DOMAIN).chain_update(bytes).finalize().into())

@@ -1,4 +1,4 @@
-//! Who did something, as the record knows them.
+//! Actors: who caused an event, as the audit log records it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::ids::{AgentName, NameError, NodeName, PersonName};
 
-/// The one who moved something.
+/// Who caused a change of state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Actor {
     /// The program that asks, with its own credential.
@@ -16,7 +16,7 @@ pub enum Actor {
     Person(PersonName),
     /// A person with an operator's credential.
     Operator(PersonName),
-    /// A gateway, by itself: schedules, recovery, expiry.
+    /// A gateway node on its own: schedules, recovery, expiry.
     Node(NodeName),
 }
 

@@ -1,14 +1,14 @@
-//! Approvals: a question put to people, and the one answer it can get.
+//! Approvals: a request put to people, and the one answer it can get.
 //!
 //! One transition function, [`ApprovalState::apply`]. Promise: an approval leaves `pending` exactly
-//! once; silence, lateness and lost channels are never a yes; a yes is spent by the write it was
-//! given for and by nothing else.
+//! once; silence, a late answer and a lost channel never approve anything; an approval is used by the
+//! write it was given for and by nothing else.
 
 use serde::{Deserialize, Serialize};
 
 use crate::action::Digest;
 use crate::actor::Actor;
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Millis, UtcMillis};
 use crate::ids::{AgentName, ApprovalId, HoldId, ServiceName};
 
 pub mod allowance;
@@ -19,22 +19,22 @@ pub mod diagram;
 pub mod mail;
 pub mod reason;
 pub mod reply;
+pub mod reply_meaning;
 pub mod risk;
-pub mod voice;
 
-/// How long a question stays open unless configured.
-pub const DEFAULT_EXPIRY: Span = Span::from_hours(1);
+/// How long an approval request stays open unless configured.
+pub const DEFAULT_EXPIRY: Millis = Millis::from_hours(1);
 
-/// How long a yes may wait for its write to start: whatever is longer of a quarter of an hour and
-/// the undo window plus ten minutes.
+/// How long an approval is valid for its write to start: 15 minutes, or the undo window plus ten
+/// minutes if that is longer.
 #[must_use]
-pub fn validity(delay: Span) -> Span {
-    (delay + Span::from_mins(10)).max(Span::from_mins(15))
+pub fn validity(delay: Millis) -> Millis {
+    (delay + Millis::from_mins(10)).max(Millis::from_mins(15))
 }
 
-/// What a person answered, in the menu's own numbers.
+/// A person's answer, by its number in the menu.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Answer {
+pub enum ApprovalAnswer {
     /// Allow once.
     #[serde(rename = "1")]
     Once,
@@ -55,168 +55,168 @@ pub enum Answer {
     Always,
 }
 
-/// Where a question stands.
+/// The state of an approval request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApprovalState {
     /// Nobody has answered yet.
     Pending {
-        /// When silence becomes a no.
-        expires_at: Timestamp,
+        /// When the request expires if nobody answers.
+        expires_at: UtcMillis,
     },
-    /// A person said yes; no write has used it yet.
+    /// A person approved it; no write has used the approval yet.
     Approved {
-        /// Who.
+        /// Who approved it.
         by: Actor,
-        /// When.
-        at: Timestamp,
-        /// How.
-        answer: Answer,
+        /// When it was approved.
+        at: UtcMillis,
+        /// Which answer approved it.
+        answer: ApprovalAnswer,
         /// Until when a write may start under it.
-        valid_until: Timestamp,
+        valid_until: UtcMillis,
     },
     /// The write it was given for has started.
     Consumed {
-        /// Who had said yes.
+        /// Who approved it.
         by: Actor,
-        /// When they did.
-        at: Timestamp,
-        /// How.
-        answer: Answer,
+        /// When it was approved.
+        at: UtcMillis,
+        /// Which answer approved it.
+        answer: ApprovalAnswer,
         /// Until when the same write may be attempted again under it.
-        valid_until: Timestamp,
+        valid_until: UtcMillis,
     },
-    /// A person said no.
+    /// A person denied it.
     Denied {
-        /// Who.
+        /// Who denied it.
         by: Actor,
-        /// When.
-        at: Timestamp,
+        /// When it was denied.
+        at: UtcMillis,
     },
     /// Nobody answered in time.
     Expired {
-        /// When it ran out.
-        at: Timestamp,
+        /// When it expired.
+        at: UtcMillis,
     },
-    /// The write went away before anyone answered.
+    /// The write ended before anyone answered.
     Withdrawn {
-        /// When.
-        at: Timestamp,
+        /// When it was withdrawn.
+        at: UtcMillis,
     },
     /// A person changed the action; the changed one has its own approval.
     Superseded {
-        /// Who.
+        /// Who changed the action.
         by: Actor,
-        /// When.
-        at: Timestamp,
+        /// When it was changed.
+        at: UtcMillis,
         /// The approval of the changed action.
         replacement: ApprovalId,
     },
-    /// A yes that was not used in time.
+    /// An approval that was not used in time.
     Lapsed {
-        /// When.
-        at: Timestamp,
+        /// When it lapsed.
+        at: UtcMillis,
     },
-    /// A yes that no longer counts: the write was cancelled or the rules became stricter.
+    /// An approval that no longer counts: the write was cancelled or the rules became stricter.
     Revoked {
-        /// When.
-        at: Timestamp,
+        /// When it was revoked.
+        at: UtcMillis,
     },
 }
 
-/// What can happen to a question.
+/// A change of an approval request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApprovalMove {
-    /// A person says yes.
+    /// A person approves.
     Approve {
-        /// Who.
+        /// Who approves.
         by: Actor,
-        /// When.
-        at: Timestamp,
-        /// How: once, session, note or always.
-        answer: Answer,
-        /// Until when it may be used.
-        valid_until: Timestamp,
+        /// When they approve.
+        at: UtcMillis,
+        /// The answer: once, session, note or always.
+        answer: ApprovalAnswer,
+        /// Until when a write may start under it.
+        valid_until: UtcMillis,
     },
-    /// A person says no.
+    /// A person denies.
     Deny {
-        /// Who.
+        /// Who denies.
         by: Actor,
-        /// When.
-        at: Timestamp,
+        /// When they deny.
+        at: UtcMillis,
     },
-    /// A person says yes to other words than those asked about, for a client that acts by itself: the words are
-    /// handed back, and nothing here carries them out.
+    /// A person approves a changed text, for a client that acts by itself: the client gets the changed text,
+    /// and the gateway carries out nothing.
     Reword {
-        /// Who.
+        /// Who changed the text.
         by: Actor,
-        /// When.
-        at: Timestamp,
+        /// When they changed it.
+        at: UtcMillis,
         /// Until when it may be used.
-        valid_until: Timestamp,
+        valid_until: UtcMillis,
     },
     /// A person changes the action.
     Supersede {
-        /// Who.
+        /// Who changes the action.
         by: Actor,
-        /// When.
-        at: Timestamp,
+        /// When they change it.
+        at: UtcMillis,
         /// The approval of the changed action.
         replacement: ApprovalId,
     },
-    /// Time is up.
+    /// The expiry time has passed.
     Expire {
-        /// Now.
-        at: Timestamp,
+        /// The current time.
+        at: UtcMillis,
     },
-    /// What was asked about is gone.
+    /// The write that the request is about is gone.
     Withdraw {
-        /// When.
-        at: Timestamp,
+        /// When it is withdrawn.
+        at: UtcMillis,
     },
     /// A write starts under it.
     Consume {
-        /// Now.
-        now: Timestamp,
+        /// The current time.
+        now: UtcMillis,
     },
-    /// It was not used in time.
+    /// The approval was not used in time.
     Lapse {
-        /// Now.
-        at: Timestamp,
+        /// The current time.
+        at: UtcMillis,
     },
-    /// It no longer counts.
+    /// The approval no longer counts.
     Revoke {
-        /// When.
-        at: Timestamp,
+        /// When it is revoked.
+        at: UtcMillis,
     },
 }
 
 /// Why a move is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApprovalError {
-    /// It has its answer.
-    #[error("this question is already {status}")]
+    /// The request already has its answer.
+    #[error("this approval request is already {status}")]
     AlreadyDecided {
-        /// The state's word.
+        /// The name of the current state.
         status: &'static str,
     },
-    /// Too late: silence was the answer.
-    #[error("this question expired at {at}")]
+    /// Too late: the request has expired.
+    #[error("this approval request expired at {at}")]
     Expired {
-        /// When.
-        at: Timestamp,
+        /// When it expired.
+        at: UtcMillis,
     },
     /// Too early to expire or lapse.
     #[error("not before {until}")]
     NotYet {
-        /// When.
-        until: Timestamp,
+        /// The earliest time.
+        until: UtcMillis,
     },
     /// There is no such edge.
-    #[error("a question that is {from} cannot {attempted}")]
+    #[error("an approval request that is {from} cannot {attempted}")]
     NoEdge {
-        /// The present state's word.
+        /// The name of the current state.
         from: &'static str,
-        /// The move's word.
+        /// The name of the attempted move.
         attempted: &'static str,
     },
 }
@@ -225,7 +225,7 @@ impl ApprovalState {
     /// The one transition function.
     ///
     /// # Errors
-    /// When the question already has its answer, time has run out, or the move is not an edge.
+    /// When the request already has its answer, has expired, or the move is not an edge.
     pub fn apply(self, next: ApprovalMove) -> Result<Self, ApprovalError> {
         use ApprovalMove as M;
         use ApprovalState as S;
@@ -238,15 +238,15 @@ impl ApprovalState {
                 return Err(ApprovalError::Expired { at: expires_at });
             }
             (S::Pending { .. }, M::Approve { by, at, answer, valid_until }) => match answer {
-                Answer::Once | Answer::Session | Answer::Note | Answer::Always => {
+                ApprovalAnswer::Once | ApprovalAnswer::Session | ApprovalAnswer::Note | ApprovalAnswer::Always => {
                     S::Approved { by, at, answer, valid_until }
                 }
-                // A no, and a changed action, are moves of their own: neither may arrive as a yes.
-                Answer::Deny | Answer::Amend => return Err(ApprovalError::NoEdge { from, attempted }),
+                // A denial and a changed action have moves of their own: neither may arrive as an approval.
+                ApprovalAnswer::Deny | ApprovalAnswer::Amend => return Err(ApprovalError::NoEdge { from, attempted }),
             },
             (S::Pending { .. }, M::Deny { by, at }) => S::Denied { by, at },
             (S::Pending { .. }, M::Reword { by, at, valid_until }) => {
-                S::Approved { by, at, answer: Answer::Amend, valid_until }
+                S::Approved { by, at, answer: ApprovalAnswer::Amend, valid_until }
             }
             (S::Pending { .. }, M::Supersede { by, at, replacement }) => S::Superseded { by, at, replacement },
             (S::Pending { expires_at }, M::Expire { at }) if at >= expires_at => S::Expired { at: expires_at },
@@ -257,7 +257,7 @@ impl ApprovalState {
             {
                 return Err(ApprovalError::Expired { at: valid_until });
             }
-            // The same write may be attempted again after a proven refusal: consuming twice is one use.
+            // The same write may be attempted again after a proven refusal: consuming twice counts as one use.
             (
                 S::Approved { by, at, answer, valid_until } | S::Consumed { by, at, answer, valid_until },
                 M::Consume { .. },
@@ -278,7 +278,7 @@ impl ApprovalState {
         })
     }
 
-    /// The word for this state in rows and the record.
+    /// The name of this state in rows and in the audit log.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -302,7 +302,7 @@ impl ApprovalState {
 }
 
 impl ApprovalMove {
-    /// The word for this move.
+    /// The name of this move.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -319,11 +319,11 @@ impl ApprovalMove {
     }
 }
 
-impl Answer {
+impl ApprovalAnswer {
     /// All answers, by number.
     pub const ALL: [Self; 6] = [Self::Once, Self::Session, Self::Deny, Self::Note, Self::Amend, Self::Always];
 
-    /// The menu's number.
+    /// Its number in the menu.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -336,36 +336,36 @@ impl Answer {
         }
     }
 
-    /// The answer a number stands for.
+    /// The answer with this number.
     #[must_use]
     pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|answer| answer.code() == code)
     }
 }
 
-/// What is asked about: one write, or many at once.
+/// What an approval request is about: one write, or many at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Subject {
+pub enum ApprovalSubject {
     /// One write.
     Write,
-    /// Every waiting write of one agent at one service, after its window tripped. May still grow.
+    /// Every waiting write of one agent at one service after its batch window tripped. May still grow.
     Batch,
-    /// What a client of the approval API wants to do by itself, in its own words.
+    /// An action that a client of the approval API wants to carry out by itself, in the client's words.
     Request,
 }
 
-/// One write under a question.
+/// One write of an approval request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
-    /// Which.
+pub struct ApprovalItem {
+    /// The held write.
     pub hold: HoldId,
-    /// Exactly these bytes were shown.
+    /// The digest of the action that was shown.
     pub digest: Digest,
-    /// Its place on the card, from 0.
+    /// Its position on the card, from 0.
     pub place: u32,
 }
 
-/// Names the actions of a card and their order: what a person who saw it can approve.
+/// The digest of all actions on a card, in their order: it names what a person who saw the card can approve.
 #[must_use]
 pub fn card_digest<'a>(shown: impl IntoIterator<Item = &'a Digest>) -> Digest {
     let mut bytes = b"sluice card 1\0".to_vec();
@@ -375,33 +375,33 @@ pub fn card_digest<'a>(shown: impl IntoIterator<Item = &'a Digest>) -> Digest {
     Digest::of(&bytes)
 }
 
-/// A question, whole.
+/// An approval request with its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
     /// Its id.
     pub id: ApprovalId,
-    /// One write or a batch.
-    pub subject: Subject,
-    /// Who wants to.
+    /// One write, a batch, or an action of a client.
+    pub subject: ApprovalSubject,
+    /// The agent that wants to act.
     pub agent: AgentName,
-    /// At which service.
+    /// The service it wants to act at.
     pub service: ServiceName,
-    /// When it was put.
-    pub asked_at: Timestamp,
-    /// Where it stands.
+    /// When the request was made.
+    pub asked_at: UtcMillis,
+    /// Its state.
     pub state: ApprovalState,
-    /// Counts its moves.
+    /// Counts its changes of state.
     pub version: u64,
-    /// What a person wrote along with a yes. Data for the agent, never an instruction to us.
+    /// What a person wrote when approving. Data for the agent, never an instruction to the gateway.
     pub note: Option<String>,
     /// How many writes it asks about.
     pub items: u32,
 }
 
 impl Approval {
-    /// Whether its time is up, even if no loop came by to write that down.
+    /// Whether its expiry time has passed, even if no loop has recorded the expiry yet.
     #[must_use]
-    pub fn is_over(&self, now: Timestamp) -> bool {
+    pub fn is_over(&self, now: UtcMillis) -> bool {
         matches!(self.state, ApprovalState::Pending { expires_at } if now >= expires_at)
     }
 }
@@ -426,9 +426,9 @@ mod tests {
             }
             let yes = ApprovalMove::Approve {
                 by: ana(),
-                at: Timestamp::default(),
-                answer: Answer::Once,
-                valid_until: Timestamp::from_millis(9),
+                at: UtcMillis::default(),
+                answer: ApprovalAnswer::Once,
+                valid_until: UtcMillis::from_millis(9),
             };
             assert!(matches!(state.apply(yes), Err(ApprovalError::AlreadyDecided { .. })));
         }
@@ -436,13 +436,13 @@ mod tests {
 
     #[test]
     fn a_late_yes_is_no_yes() {
-        let expires_at = Timestamp::from_millis(10);
+        let expires_at = UtcMillis::from_millis(10);
         let pending = ApprovalState::Pending { expires_at };
         let yes = |ms| ApprovalMove::Approve {
             by: ana(),
-            at: Timestamp::from_millis(ms),
-            answer: Answer::Once,
-            valid_until: Timestamp::from_millis(99),
+            at: UtcMillis::from_millis(ms),
+            answer: ApprovalAnswer::Once,
+            valid_until: UtcMillis::from_millis(99),
         };
         assert!(pending.clone().apply(yes(9)).is_ok());
         assert_eq!(pending.apply(yes(10)), Err(ApprovalError::Expired { at: expires_at }));
@@ -450,26 +450,27 @@ mod tests {
 
     #[test]
     fn a_no_never_arrives_as_a_yes() {
-        for answer in [Answer::Deny, Answer::Amend] {
-            let pending = ApprovalState::Pending { expires_at: Timestamp::from_millis(10) };
-            let at = Timestamp::default();
-            let odd = ApprovalMove::Approve { by: ana(), at, answer, valid_until: Timestamp::from_millis(9) };
+        for answer in [ApprovalAnswer::Deny, ApprovalAnswer::Amend] {
+            let pending = ApprovalState::Pending { expires_at: UtcMillis::from_millis(10) };
+            let at = UtcMillis::default();
+            let odd = ApprovalMove::Approve { by: ana(), at, answer, valid_until: UtcMillis::from_millis(9) };
             assert!(pending.apply(odd).is_err());
         }
     }
 
     #[test]
     fn a_yes_that_was_not_used_in_time_lapses() {
-        let valid_until = Timestamp::from_millis(50);
-        let yes = ApprovalState::Approved { by: ana(), at: Timestamp::default(), answer: Answer::Once, valid_until };
-        assert!(yes.clone().apply(ApprovalMove::Consume { now: Timestamp::from_millis(49) }).is_ok());
+        let valid_until = UtcMillis::from_millis(50);
+        let yes =
+            ApprovalState::Approved { by: ana(), at: UtcMillis::default(), answer: ApprovalAnswer::Once, valid_until };
+        assert!(yes.clone().apply(ApprovalMove::Consume { now: UtcMillis::from_millis(49) }).is_ok());
         assert!(yes.clone().apply(ApprovalMove::Consume { now: valid_until }).is_err());
         assert_eq!(yes.apply(ApprovalMove::Lapse { at: valid_until }), Ok(ApprovalState::Lapsed { at: valid_until }));
     }
 
     #[test]
     fn a_yes_outlives_the_undo_window() {
-        assert_eq!(validity(Span::from_secs(30)), Span::from_mins(15));
-        assert_eq!(validity(Span::from_hours(1)), Span::from_mins(70));
+        assert_eq!(validity(Millis::from_secs(30)), Millis::from_mins(15));
+        assert_eq!(validity(Millis::from_hours(1)), Millis::from_mins(70));
     }
 }

@@ -1,18 +1,18 @@
-//! Backups: what a backup says of itself.
+//! Backups: the manifest of a backup, and its signature.
 //!
-//! Takes what was copied; gives a [`Manifest`] and the text that the gateway's key signs over it. Promise: any changed byte
-//! of the manifest is noticed, every file of a backup is in it by size and hash, and a signature over a backup can never be
-//! taken for one over the record, because its text begins with another word.
+//! Takes what was backed up; gives a [`BackupManifest`] and the text that the gateway's key signs over it. Promise: any
+//! changed byte of the manifest is detected, every file of a backup is in it by size and hash, and a signature over a
+//! backup can never be taken for one over the audit log, because its text begins with another word.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::audit::Hash;
+use crate::audit::AuditHash;
 use crate::audit::key::{SecretKey, VerifierKey};
-use crate::audit::note::{Note, NoteError};
-use crate::clock::Timestamp;
+use crate::audit::note::{NoteError, SignedNote};
+use crate::clock::UtcMillis;
 use crate::hex;
 use crate::ids::NodeName;
 
@@ -21,7 +21,7 @@ pub const FORM: &str = "sluicegate-backup-v1";
 /// The first line of the signed text. The texts of checkpoints begin with `sluicegate/audit/`.
 const ORIGIN: &str = "sluicegate/backup/v1";
 
-/// Where the gateway of a backup remembers.
+/// The database engine of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackupEngine {
@@ -31,16 +31,16 @@ pub enum BackupEngine {
     Postgres,
 }
 
-/// What a backup says of itself.
+/// The manifest of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Manifest {
+pub struct BackupManifest {
     /// [`FORM`].
     pub form: String,
-    /// Names this backup; the envelope with its keys names the same.
+    /// The id of this backup; the envelope with its keys has the same id.
     pub backup: String,
     /// When it was begun.
-    pub created_at: Timestamp,
+    pub created_at: UtcMillis,
     /// The release of the program that made it.
     pub release: String,
     /// The gateway, as its database names it.
@@ -49,16 +49,16 @@ pub struct Manifest {
     pub node: NodeName,
     /// How often that node was started.
     pub epoch: Option<u64>,
-    /// Where the gateway remembers.
+    /// The database engine.
     pub engine: BackupEngine,
     /// The schema of the database.
     pub schema: i64,
-    /// Every audit log, as far as the copy has it.
+    /// Every audit log, as far as the backup has it.
     pub logs: Vec<BackedUpLog>,
-    /// Every file in the order it lies in the backup, but for the manifest itself.
+    /// Every file in the order it lies in the backup, except the manifest itself.
     pub files: Vec<BackedUpFile>,
-    /// What was there and is not in the backup, with the reason.
-    pub left_out: Vec<LeftOut>,
+    /// Files that are not in the backup, with the reason.
+    pub left_out: Vec<BackupOmission>,
     /// The tools that made the copies, with their versions.
     pub tools: BTreeMap<String, String>,
 }
@@ -72,7 +72,7 @@ pub struct BackedUpLog {
     /// How many entries it has.
     pub size: u64,
     /// The hash of the last of them.
-    pub hash: Hash,
+    pub hash: AuditHash,
     /// The last signed checkpoint over it, as a signed note.
     pub checkpoint: Option<String>,
     /// The public key its checkpoints are checked with, where the node that made the backup has it.
@@ -85,21 +85,21 @@ pub struct BackedUpLog {
 pub struct BackedUpFile {
     /// Where it belongs: below `database/`, `data/` or `config/`.
     pub path: String,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
     /// SHA-256 of its content, in hex.
     pub sha256: String,
-    /// Permissions, as the system counts them.
+    /// The permissions, as a Unix mode.
     pub mode: u32,
 }
 
 /// Something that is not in the backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LeftOut {
-    /// What.
+pub struct BackupOmission {
+    /// The path that was left out.
     pub path: String,
-    /// Why.
+    /// Why it was left out.
     pub why: String,
 }
 
@@ -113,17 +113,17 @@ pub fn signed_text(manifest: &[u8]) -> String {
 ///
 /// # Errors
 /// Never for a text of this form.
-pub fn sign(manifest: &[u8], key: &SecretKey) -> Result<Note, NoteError> {
-    Note::sign(signed_text(manifest), key)
+pub fn sign(manifest: &[u8], key: &SecretKey) -> Result<SignedNote, NoteError> {
+    SignedNote::sign(signed_text(manifest), key)
 }
 
-/// Whether a key has signed these very bytes.
+/// Whether a key has signed exactly these bytes.
 ///
 /// # Errors
 /// When it has not, or it has signed other bytes.
-pub fn verify(manifest: &[u8], note: &Note, key: &VerifierKey) -> Result<(), NoteError> {
+pub fn verify(manifest: &[u8], note: &SignedNote, key: &VerifierKey) -> Result<(), NoteError> {
     let text = note.open(std::slice::from_ref(key))?;
-    if text == signed_text(manifest) { Ok(()) } else { Err(NoteError::Form("it is of another manifest")) }
+    if text == signed_text(manifest) { Ok(()) } else { Err(NoteError::Form("it belongs to another manifest")) }
 }
 
 /// Whether a path of a manifest stays where it is put: relative, below one of the three folders, without a way up.

@@ -1,14 +1,14 @@
 //! Batch protection: how much a write weighs, and whether it still fits its window.
 //!
-//! Takes a call and what the agent did at this service of late; gives the weight and a verdict.
-//! Promise: within any stretch of time as long as the window, what fitted adds up to no more than the
+//! Takes a call and what the agent did recently at this service; gives the weight and a verdict.
+//! Promise: within any period as long as the window, the writes that fit add up to no more than the
 //! limit, whatever the clock does. Counters live in the store as rows, one per slot of the window; a
-//! slot counts until all of it is older than the window, so an edge forgets late, never early.
+//! slot counts until all of it is older than the window, so the window may forget late, never early.
 
 use serde_json::{Map, Value};
 
 use crate::capability::{Capability, ParamKind};
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Millis, UtcMillis};
 use crate::recipients;
 
 /// This many recipients, or any part of them, weigh as much as one object.
@@ -16,18 +16,18 @@ pub const RECIPIENTS_PER_UNIT: u32 = 5;
 /// How finely a window is remembered.
 const SLOTS: u64 = 60;
 
-/// How much an agent may do at one service within a span that slides.
+/// How much an agent may do at one service within a sliding window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct SlidingWindow {
     /// The most that fits.
     pub limit: u32,
     /// How long a write is remembered.
-    pub span: Span,
+    pub span: Millis,
 }
 
-/// One write on the scales.
+/// One write that is weighed against its window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Weighing {
+pub struct WindowCheck {
     /// What the window holds already.
     pub used: u32,
     /// What the write adds.
@@ -36,10 +36,10 @@ pub struct Weighing {
     pub limit: u32,
 }
 
-/// What the scales say.
+/// Whether a write fits its window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Balance {
-    /// It goes on its way.
+pub enum WindowOutcome {
+    /// It fits.
     Fits,
     /// A person decides, about this write and those that still wait.
     Trips,
@@ -54,7 +54,7 @@ pub fn weigh(capability: &Capability, arguments: &Map<String, Value>) -> u32 {
     };
     let objects = count(ParamKind::Objects, elements);
     // Recipients are added up before they are divided: five arguments with one each are five people.
-    let people = count(ParamKind::Recipients, recipients::people);
+    let people = count(ParamKind::Recipients, recipients::count_people);
     objects.saturating_add(people.div_ceil(RECIPIENTS_PER_UNIT)).max(1)
 }
 
@@ -62,50 +62,50 @@ fn elements(value: &Value) -> u32 {
     value.as_array().map_or(0, |list| u32::try_from(list.len()).unwrap_or(u32::MAX))
 }
 
-impl Default for Window {
+impl Default for SlidingWindow {
     /// Five within ten minutes.
     fn default() -> Self {
-        Self { limit: 5, span: Span::from_mins(10) }
+        Self { limit: 5, span: Millis::from_mins(10) }
     }
 }
 
-impl Window {
+impl SlidingWindow {
     /// The slot a write at this moment is counted in.
     #[must_use]
-    pub fn slot_of(&self, at: Timestamp) -> i64 {
+    pub fn slot_of(&self, at: UtcMillis) -> i64 {
         at.as_millis().div_euclid(self.slot_millis())
     }
 
     /// The first slot that still counts. The store adds up every slot from here on, later ones
     /// included: a clock that was set back must not hide what was written before.
     #[must_use]
-    pub fn oldest_slot(&self, now: Timestamp) -> i64 {
+    pub fn oldest_slot(&self, now: UtcMillis) -> i64 {
         self.slot_of(now - self.span)
     }
 
     /// The earliest moment that still counts, in milliseconds: where its first slot begins.
     #[must_use]
-    pub fn oldest_moment(&self, now: Timestamp) -> i64 {
+    pub fn oldest_moment(&self, now: UtcMillis) -> i64 {
         self.oldest_slot(now).saturating_mul(self.slot_millis())
     }
 
-    /// What is in use of what was counted, if so much of it was denied or cancelled and never left. At most one whole window
-    /// comes back: an agent that is denied or cancels without end meets the window all the same.
+    /// What is in use of what was counted, if this much of it was denied or cancelled and never left. At most one whole
+    /// window is given back: an agent that is denied or cancelled again and again still meets the window.
     #[must_use]
     pub fn in_use(&self, counted: u32, never_left: u32) -> u32 {
         counted.saturating_sub(never_left.min(self.limit))
     }
 
-    /// Puts a write on the scales.
+    /// Weighs a write against the window.
     #[must_use]
-    pub const fn weighing(&self, used: u32, weight: u32) -> Weighing {
-        Weighing { used, weight, limit: self.limit }
+    pub const fn check_write(&self, used: u32, weight: u32) -> WindowCheck {
+        WindowCheck { used, weight, limit: self.limit }
     }
 
-    /// When what was counted in a slot is forgotten.
+    /// When the count of a slot expires.
     #[must_use]
-    pub fn forgets(&self, slot: i64) -> Timestamp {
-        Timestamp::from_millis(slot.saturating_add(1).saturating_mul(self.slot_millis())) + self.span
+    pub fn forgotten_at(&self, slot: i64) -> UtcMillis {
+        UtcMillis::from_millis(slot.saturating_add(1).saturating_mul(self.slot_millis())) + self.span
     }
 
     fn slot_millis(&self) -> i64 {
@@ -113,11 +113,11 @@ impl Window {
     }
 }
 
-impl Weighing {
+impl WindowCheck {
     /// Whether it fits.
     #[must_use]
-    pub const fn balance(self) -> Balance {
-        if self.used.saturating_add(self.weight) <= self.limit { Balance::Fits } else { Balance::Trips }
+    pub const fn outcome(self) -> WindowOutcome {
+        if self.used.saturating_add(self.weight) <= self.limit { WindowOutcome::Fits } else { WindowOutcome::Trips }
     }
 }
 
@@ -160,39 +160,42 @@ mod tests {
 
     #[test]
     fn the_sixth_write_in_ten_minutes_trips_and_the_first_after_them_fits() {
-        let mut counters = Counters::new(Window::default());
-        assert_eq!((0..5).map(|s| counters.admit(s * 1000, 1)).collect::<Vec<_>>(), [Balance::Fits; 5]);
-        assert_eq!(counters.admit(5_000, 1), Balance::Trips);
-        assert_eq!(counters.admit(600_000, 1), Balance::Trips, "the first is exactly ten minutes old");
-        assert_eq!(counters.admit(610_000, 1), Balance::Fits, "its slot of ten seconds has left the window");
+        let mut counters = Counters::new(SlidingWindow::default());
+        assert_eq!((0..5).map(|s| counters.admit(s * 1000, 1)).collect::<Vec<_>>(), [WindowOutcome::Fits; 5]);
+        assert_eq!(counters.admit(5_000, 1), WindowOutcome::Trips);
+        assert_eq!(counters.admit(600_000, 1), WindowOutcome::Trips, "the first is exactly ten minutes old");
+        assert_eq!(counters.admit(610_000, 1), WindowOutcome::Fits, "its slot of ten seconds has left the window");
     }
 
     #[test]
     fn one_write_heavier_than_the_window_trips_it() {
-        assert_eq!(Window::default().weighing(0, 6).balance(), Balance::Trips);
-        assert_eq!(Window::default().weighing(0, 5).balance(), Balance::Fits);
-        assert_eq!(Window::default().weighing(u32::MAX, u32::MAX).balance(), Balance::Trips);
-        assert_eq!(Window { limit: 0, ..Window::default() }.weighing(0, 1).balance(), Balance::Trips);
+        assert_eq!(SlidingWindow::default().check_write(0, 6).outcome(), WindowOutcome::Trips);
+        assert_eq!(SlidingWindow::default().check_write(0, 5).outcome(), WindowOutcome::Fits);
+        assert_eq!(SlidingWindow::default().check_write(u32::MAX, u32::MAX).outcome(), WindowOutcome::Trips);
+        assert_eq!(
+            SlidingWindow { limit: 0, ..SlidingWindow::default() }.check_write(0, 1).outcome(),
+            WindowOutcome::Trips
+        );
     }
 
     /// The store as it will be: one counter per slot. Beside it, what truly happened.
     struct Counters {
-        window: Window,
+        window: SlidingWindow,
         rows: BTreeMap<i64, u32>,
         exact: Vec<(i64, u32)>,
     }
 
     impl Counters {
-        fn new(window: Window) -> Self {
+        fn new(window: SlidingWindow) -> Self {
             Self { window, rows: BTreeMap::new(), exact: Vec::new() }
         }
         fn used(&self, now: i64) -> u32 {
-            self.rows.range(self.window.oldest_slot(Timestamp::from_millis(now))..).map(|(_, weight)| weight).sum()
+            self.rows.range(self.window.oldest_slot(UtcMillis::from_millis(now))..).map(|(_, weight)| weight).sum()
         }
-        fn admit(&mut self, now: i64, weight: u32) -> Balance {
-            let balance = self.window.weighing(self.used(now), weight).balance();
-            if balance == Balance::Fits {
-                *self.rows.entry(self.window.slot_of(Timestamp::from_millis(now))).or_default() += weight;
+        fn admit(&mut self, now: i64, weight: u32) -> WindowOutcome {
+            let balance = self.window.check_write(self.used(now), weight).outcome();
+            if balance == WindowOutcome::Fits {
+                *self.rows.entry(self.window.slot_of(UtcMillis::from_millis(now))).or_default() += weight;
                 self.exact.push((now, weight));
             }
             balance
@@ -217,7 +220,7 @@ mod tests {
             // Unsorted moments are a clock that jumps back and forth.
             let mut writes = writes;
             if steady { writes.sort_unstable(); }
-            let mut counters = Counters::new(Window { limit, span: Span::from_millis(span) });
+            let mut counters = Counters::new(SlidingWindow { limit, span: Millis::from_millis(span) });
             for (at, weight) in writes {
                 counters.admit(at, weight);
             }
@@ -228,9 +231,9 @@ mod tests {
         fn a_write_is_remembered_for_its_span_and_at_most_one_slot_longer(
             span in 1_u64..100_000, at in -100_000_i64..100_000, later in 0_i64..250_000,
         ) {
-            let window = Window { limit: 5, span: Span::from_millis(span) };
-            let counted = window.slot_of(Timestamp::from_millis(at))
-                >= window.oldest_slot(Timestamp::from_millis(at + later));
+            let window = SlidingWindow { limit: 5, span: Millis::from_millis(span) };
+            let counted = window.slot_of(UtcMillis::from_millis(at))
+                >= window.oldest_slot(UtcMillis::from_millis(at + later));
             let (span, slot) = (i64::try_from(span).unwrap(), window.slot_millis());
             if later <= span { prop_assert!(counted); }
             if later >= span + slot { prop_assert!(!counted); }

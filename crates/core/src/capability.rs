@@ -1,4 +1,4 @@
-//! What can be asked, as data: the catalogue of capabilities with their arguments and effects.
+//! The catalogue of capabilities: what can be called, with arguments and effects, as data.
 //!
 //! Doors, policy, CLI and docs ([`page`]) read this one list. An argument the catalogue does not name does not
 //! exist: a call that sends it and a rule that tests it are both refused.
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::clock::Span;
+use crate::clock::Millis;
 use crate::ids::{CapabilityName, ServiceName};
 use crate::tier::Tier;
 
@@ -18,7 +18,7 @@ use crate::tier::Tier;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Answers from what we already have.
+    /// Answers from data that we already have.
     Read,
     /// Changes something, here or at a service.
     Write,
@@ -42,7 +42,7 @@ impl EffectClass {
     /// All classes.
     pub const ALL: [Self; 4] = [Self::Absolute, Self::ConsumeOnce, Self::Findable, Self::Opaque];
 
-    /// The word used in files and rows.
+    /// Its name in files and rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -53,24 +53,24 @@ impl EffectClass {
         }
     }
 
-    /// The class a stored word names.
+    /// The class of this name.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.as_str() == word)
     }
 
-    /// How long a service's read side may lag before an absence there proves anything.
+    /// How long a service's read side may lag. Before that, an absence there proves nothing.
     #[must_use]
-    pub const fn settle(self) -> Span {
+    pub const fn settle(self) -> Millis {
         match self {
-            Self::Absolute | Self::Opaque => Span::ZERO,
-            Self::ConsumeOnce => Span::from_secs(30),
-            Self::Findable => Span::from_secs(120),
+            Self::Absolute | Self::Opaque => Millis::ZERO,
+            Self::ConsumeOnce => Millis::from_secs(30),
+            Self::Findable => Millis::from_secs(120),
         }
     }
 }
 
-/// The only names an argument with prose for people can have. Everything else is shown to people whole.
+/// The only names an argument with prose for people can have. All other arguments are shown to people in full.
 pub const PROSE: [&str; 9] =
     ["body", "subject", "text", "message", "note", "comment", "description", "title", "summary"];
 
@@ -94,7 +94,7 @@ pub enum ParamKind {
     Url,
     /// Mail addresses: a comma-separated text or a list of texts.
     Recipients,
-    /// Ids of objects; each one weighs as a write of its own.
+    /// Ids of objects; each one counts as a separate write.
     Objects,
     /// A list of texts.
     Texts,
@@ -107,7 +107,7 @@ pub enum ParamKind {
 /// One argument of a capability.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Param {
+pub struct CapabilityParam {
     /// Its name.
     pub name: String,
     /// Its shape.
@@ -140,7 +140,7 @@ pub struct Param {
     /// The largest number that is taken.
     #[serde(default)]
     pub max: Option<i64>,
-    /// What holds where a call leaves it out.
+    /// The value that counts where a call leaves it out.
     #[serde(default)]
     pub default: Option<Value>,
     /// Values as they are typically sent.
@@ -148,8 +148,8 @@ pub struct Param {
     pub examples: Vec<Value>,
 }
 
-impl Param {
-    /// An optional argument nobody has described.
+impl CapabilityParam {
+    /// An optional argument without a description.
     #[must_use]
     pub fn new(name: impl Into<String>, kind: ParamKind) -> Self {
         Self {
@@ -203,11 +203,11 @@ impl Param {
     }
 }
 
-/// One thing that can be asked.
+/// One thing that can be called.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capability {
-    /// `email.send`.
+    /// Its name, such as `email.send`.
     pub name: CapabilityName,
     /// What batch protection counts it under; the first part of the name unless given.
     #[serde(default)]
@@ -227,15 +227,15 @@ pub struct Capability {
     pub summary: String,
     /// Its arguments.
     #[serde(default)]
-    pub params: Vec<Param>,
-    /// What holds at least where no rule names it. Raises the general default, never lowers it.
+    pub params: Vec<CapabilityParam>,
+    /// The minimum tier where no rule names it. Raises the general default, never lowers it.
     #[serde(default)]
     pub usual: Option<Tier>,
     /// Its arguments as a JSON Schema, if `params` do not say it all.
     #[serde(default)]
     pub schema: Option<Value>,
-    /// The digest of the definition that a person accepted, for what others define. A call is frozen with it, so that a
-    /// yes to the call is a yes to this definition alone.
+    /// The digest of the definition that a person accepted, for a third-party capability. A call is frozen with it, so
+    /// that an approval of the call covers this definition alone.
     #[serde(skip)]
     pub definition: Option<String>,
 }
@@ -259,7 +259,7 @@ pub enum CatalogueError {
 }
 
 impl Capability {
-    /// What batch protection and freezes call the service behind it.
+    /// The name of the service behind it in batch protection and freezes.
     #[must_use]
     pub fn service(&self) -> ServiceName {
         self.service.clone().unwrap_or_else(|| service_of(&self.name))
@@ -267,21 +267,21 @@ impl Capability {
 
     /// The argument of this name.
     #[must_use]
-    pub fn param(&self, name: &str) -> Option<&Param> {
+    pub fn param(&self, name: &str) -> Option<&CapabilityParam> {
         self.params.iter().find(|param| param.name == name)
     }
 
     /// Names of the arguments that hold prose only people read: those the manifest marks, out of a closed list of names.
     ///
-    /// SECURITY: a manifest may be written by others. It cannot call a command prose.
-    pub fn prose(&self) -> impl Iterator<Item = &str> {
-        let is_text = |param: &&Param| matches!(param.kind, ParamKind::Text | ParamKind::Content);
+    /// SECURITY: a manifest may come from a third party. It cannot declare a command to be prose.
+    pub fn prose_params(&self) -> impl Iterator<Item = &str> {
+        let is_text = |param: &&CapabilityParam| matches!(param.kind, ParamKind::Text | ParamKind::Content);
         let marked = self.params.iter().filter(|param| param.prose && !param.target && !param.object);
         marked.filter(is_text).map(|param| param.name.as_str()).filter(|name| PROSE.contains(name))
     }
 
     /// Arguments of one kind.
-    pub fn params_of(&self, kind: ParamKind) -> impl Iterator<Item = &Param> {
+    pub fn params_of(&self, kind: ParamKind) -> impl Iterator<Item = &CapabilityParam> {
         self.params.iter().filter(move |param| param.kind == kind)
     }
 
@@ -392,7 +392,7 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Takes out every capability of a service. Gives how many there were.
+    /// Removes every capability of a service. Gives how many there were.
     pub fn remove(&mut self, service: &ServiceName) -> usize {
         let before = self.by_name.len();
         self.by_name.retain(|_, capability| capability.service() != *service);
@@ -461,7 +461,7 @@ mod tests {
                    {name: text, kind: object, prose: true}, {name: body, kind: text, prose: true, target: true}, \
                    {name: note, kind: text, prose: true}]}";
         let sly = Catalogue::from_yaml(sly).unwrap();
-        assert_eq!(sly.iter().flat_map(Capability::prose).collect::<Vec<_>>(), ["note"]);
+        assert_eq!(sly.iter().flat_map(Capability::prose_params).collect::<Vec<_>>(), ["note"]);
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! Certificates: until when one is valid, and when people should be told.
+//! Certificates: until when one is valid, and when people are notified.
 //!
-//! Takes the DER bytes of a certificate; gives the end of its validity. Promise: whatever the bytes are, it gives a time
+//! Takes the DER bytes of a certificate; gives the end of its validity. Promise: for any bytes, it gives a time
 //! that stands in them or nothing.
 
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Millis, UtcMillis};
 
-/// How long before its end people are told of a certificate.
-pub const NOTICE: Span = Span::from_hours(14 * 24);
+/// How long before the end of a certificate people are notified.
+pub const NOTICE: Millis = Millis::from_hours(14 * 24);
 
 const INTEGER: u8 = 0x02;
 const UTC_TIME: u8 = 0x17;
@@ -15,32 +15,32 @@ const SEQUENCE: u8 = 0x30;
 /// The version of a certificate, where it says one.
 const VERSION: u8 = 0xa0;
 
-/// How a certificate stands at a moment.
+/// The state of a certificate at a given time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CertificateStanding {
+pub enum CertificateStatus {
     /// Valid for longer than [`NOTICE`].
     Valid,
-    /// Valid, and not for long.
+    /// Valid, but it ends soon.
     Expiring,
     /// No client accepts it any more.
     Expired,
 }
 
-/// How a certificate that is valid until `not_after` stands.
+/// The state of a certificate that is valid until `not_after`.
 #[must_use]
-pub fn standing(not_after: Timestamp, now: Timestamp) -> CertificateStanding {
+pub fn certificate_status(not_after: UtcMillis, now: UtcMillis) -> CertificateStatus {
     if now >= not_after {
-        CertificateStanding::Expired
+        CertificateStatus::Expired
     } else if now + NOTICE >= not_after {
-        CertificateStanding::Expiring
+        CertificateStatus::Expiring
     } else {
-        CertificateStanding::Valid
+        CertificateStatus::Valid
     }
 }
 
-/// Until when a certificate (X.509, DER) is valid; nothing where the bytes are none.
+/// Until when a certificate (X.509, DER) is valid; `None` where the bytes are not a certificate.
 #[must_use]
-pub fn not_after(der: &[u8]) -> Option<Timestamp> {
+pub fn not_after(der: &[u8]) -> Option<UtcMillis> {
     let (certificate, _) = expect(der, SEQUENCE)?;
     let (signed, _) = expect(certificate, SEQUENCE)?;
     let rest = expect(signed, VERSION).map_or(signed, |(_, rest)| rest);
@@ -75,7 +75,7 @@ fn value(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 }
 
 /// `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`.
-fn time(kind: u8, text: &[u8]) -> Option<Timestamp> {
+fn time(kind: u8, text: &[u8]) -> Option<UtcMillis> {
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -91,7 +91,7 @@ fn time(kind: u8, text: &[u8]) -> Option<Timestamp> {
     let date =
         jiff::civil::DateTime::new(year, part(4, 6)?, part(6, 8)?, part(8, 10)?, part(10, 12)?, part(12, 14)?, 0);
     let at = date.ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
-    Some(Timestamp::from_millis(at.timestamp().as_millisecond()))
+    Some(UtcMillis::from_millis(at.timestamp().as_millisecond()))
 }
 
 #[cfg(test)]
@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn people_are_told_fourteen_days_ahead() {
-        let end = Timestamp::from_millis(1_800_000_000_000);
-        assert_eq!(standing(end, end), CertificateStanding::Expired);
-        assert_eq!(standing(end, end - Span::from_secs(1)), CertificateStanding::Expiring);
-        assert_eq!(standing(end, end - NOTICE), CertificateStanding::Expiring);
-        assert_eq!(standing(end, end - NOTICE - Span::from_secs(1)), CertificateStanding::Valid);
+        let end = UtcMillis::from_millis(1_800_000_000_000);
+        assert_eq!(certificate_status(end, end), CertificateStatus::Expired);
+        assert_eq!(certificate_status(end, end - Millis::from_secs(1)), CertificateStatus::Expiring);
+        assert_eq!(certificate_status(end, end - NOTICE), CertificateStatus::Expiring);
+        assert_eq!(certificate_status(end, end - NOTICE - Millis::from_secs(1)), CertificateStatus::Valid);
     }
 }

@@ -1,4 +1,4 @@
-//! Time as data: instants and spans in milliseconds, and the clock that is handed in.
+//! Time as data: instants and spans in milliseconds, and the clock that is passed in.
 //!
 //! Nothing in this crate asks what time it is. Wall time is UTC; zones exist only in rules people write.
 
@@ -10,41 +10,41 @@ use serde::{Deserialize, Serialize};
 /// A moment: UTC milliseconds since 1970.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 #[serde(transparent)]
-pub struct Timestamp(i64);
+pub struct UtcMillis(i64);
 
 /// A span of milliseconds, never negative.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 #[serde(transparent)]
-pub struct Span(u64);
+pub struct Millis(u64);
 
 /// The time as two clocks see it.
 pub trait Clock: Send + Sync {
     /// Wall time. May jump in either direction.
-    fn now(&self) -> Timestamp;
+    fn now(&self) -> UtcMillis;
     /// Time since boot, suspend included. Never runs backwards.
-    fn since_boot(&self) -> Span;
-    /// Why the wall clock is not followed, where it is not.
-    fn doubt(&self) -> Option<ClockDoubt> {
+    fn since_boot(&self) -> Millis;
+    /// Why the wall clock is not followed, if it is not.
+    fn ignored_jump(&self) -> Option<ClockJump> {
         None
     }
-    /// Follows the wall clock again from what it says now: a person has looked at it. Gives that time.
-    fn trust_again(&self) -> Timestamp {
+    /// Follows the wall clock again, from its present time: a person has checked it. Gives that time.
+    fn trust_again(&self) -> UtcMillis {
         self.now()
     }
 }
 
 /// A jump of the wall clock that is not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClockDoubt {
+pub struct ClockJump {
     /// How far the wall clock is from the time that passed.
-    pub by: Span,
+    pub by: Millis,
     /// Whether it is ahead.
     pub forward: bool,
     /// What the wall clock says.
-    pub wall: Timestamp,
+    pub wall: UtcMillis,
 }
 
-impl Timestamp {
+impl UtcMillis {
     /// From milliseconds since 1970.
     #[must_use]
     pub const fn from_millis(ms: i64) -> Self {
@@ -60,15 +60,15 @@ impl Timestamp {
     pub const fn as_seconds(self) -> i64 {
         self.0.div_euclid(1000)
     }
-    /// How long ago `earlier` was; nothing if it lies ahead.
+    /// How long ago `earlier` was; zero if it lies ahead.
     #[must_use]
-    pub const fn since(self, earlier: Self) -> Span {
+    pub const fn since(self, earlier: Self) -> Millis {
         let gap = self.0.saturating_sub(earlier.0);
-        Span(if gap > 0 { gap as u64 } else { 0 })
+        Millis(if gap > 0 { gap as u64 } else { 0 })
     }
 }
 
-impl Span {
+impl Millis {
     /// No time at all.
     pub const ZERO: Self = Self(0);
 
@@ -125,28 +125,28 @@ impl Span {
     }
 }
 
-impl Add<Span> for Timestamp {
+impl Add<Millis> for UtcMillis {
     type Output = Self;
-    fn add(self, span: Span) -> Self {
+    fn add(self, span: Millis) -> Self {
         Self(self.0.saturating_add(i64::try_from(span.0).unwrap_or(i64::MAX)))
     }
 }
 
-impl Sub<Span> for Timestamp {
+impl Sub<Millis> for UtcMillis {
     type Output = Self;
-    fn sub(self, span: Span) -> Self {
+    fn sub(self, span: Millis) -> Self {
         Self(self.0.saturating_sub(i64::try_from(span.0).unwrap_or(i64::MAX)))
     }
 }
 
-impl Add for Span {
+impl Add for Millis {
     type Output = Self;
     fn add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 }
 
-impl fmt::Display for Timestamp {
+impl fmt::Display for UtcMillis {
     /// RFC 3339 in UTC with milliseconds; raw milliseconds when outside the calendar.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_millisecond(self.0) {
@@ -156,13 +156,13 @@ impl fmt::Display for Timestamp {
     }
 }
 
-impl fmt::Debug for Timestamp {
+impl fmt::Debug for UtcMillis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for Millis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (s, ms) = (self.0 / 1000, self.0 % 1000);
         match (s / 3600, s / 60 % 60, s % 60) {
@@ -177,7 +177,7 @@ impl fmt::Display for Span {
     }
 }
 
-impl fmt::Debug for Span {
+impl fmt::Debug for Millis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -189,15 +189,15 @@ mod tests {
 
     #[test]
     fn time_prints_for_people() {
-        assert_eq!(Timestamp::from_millis(1_730_000_000_000).to_string(), "2024-10-27T03:33:20.000Z");
-        assert_eq!(Span::from_secs(90).to_string(), "1 min 30 s");
-        assert_eq!(Span::from_hours(72).to_string(), "72 h");
+        assert_eq!(UtcMillis::from_millis(1_730_000_000_000).to_string(), "2024-10-27T03:33:20.000Z");
+        assert_eq!(Millis::from_secs(90).to_string(), "1 min 30 s");
+        assert_eq!(Millis::from_hours(72).to_string(), "72 h");
     }
 
     #[test]
     fn arithmetic_saturates_instead_of_wrapping() {
-        let end = Timestamp::from_millis(i64::MAX);
-        assert_eq!(end + Span::from_millis(u64::MAX), end);
-        assert_eq!(Timestamp::from_millis(5).since(end), Span::ZERO);
+        let end = UtcMillis::from_millis(i64::MAX);
+        assert_eq!(end + Millis::from_millis(u64::MAX), end);
+        assert_eq!(UtcMillis::from_millis(5).since(end), Millis::ZERO);
     }
 }

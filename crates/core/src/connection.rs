@@ -1,55 +1,55 @@
-//! How a connected service stands: from the first knock to the receipt of its end.
+//! The lifecycle of a connected service: from the first sign-in to its end.
 //!
 //! One function from a state and a step to the next state or the reason why not. Promise: what a person
-//! stopped starts only by a person, and whoever needs a new sign-in is never asked of the service again
-//! before there was one.
+//! stopped is started only by a person, and a connection that needs a new sign-in is not used before
+//! that sign-in.
 
 use serde::Serialize;
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionState {
     /// A person is signing in.
     Connecting,
-    /// Signed in; the first copy is being made.
+    /// Signed in; the replica is being filled for the first time.
     Syncing,
-    /// The copy is whole and is kept up to date.
+    /// The replica is complete and is kept up to date.
     Live,
-    /// A person stopped it for a while.
+    /// A person paused it.
     Paused,
     /// The service no longer takes our credential: a person has to sign in again.
     NeedsReauth,
-    /// It is over; what is left is the record of it.
+    /// It has ended; only its entries in the audit log are left.
     Disconnected,
 }
 
-/// What happens to a connection.
+/// A step in the lifecycle of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConnectionStep {
     /// A person begins to sign in, for the first time or again.
     Begin,
-    /// The credential is there.
+    /// The credential has arrived.
     SignedIn,
-    /// The first copy is whole.
+    /// The replica is complete for the first time.
     Copied,
     /// The service refused the credential.
     Refused,
-    /// A person stops it for a while.
+    /// A person pauses it.
     Pause,
-    /// A person lets it go on.
+    /// A person resumes it.
     Resume,
     /// A person ends it.
     End,
 }
 
-/// A step that is not possible from where the connection stands.
+/// A step that is not possible in the present state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a connection that is {} cannot do this", .from.as_str())]
-pub struct NotNow {
-    /// Where it stands.
+pub struct ConnectionStepError {
+    /// The present state.
     pub from: ConnectionState,
-    /// What was wanted.
+    /// The step that was attempted.
     pub step: ConnectionStep,
 }
 
@@ -58,7 +58,7 @@ impl ConnectionState {
     pub const ALL: [Self; 6] =
         [Self::Connecting, Self::Syncing, Self::Live, Self::Paused, Self::NeedsReauth, Self::Disconnected];
 
-    /// The word in rows and answers.
+    /// Its name in rows and answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -71,13 +71,13 @@ impl ConnectionState {
         }
     }
 
-    /// The state of this word.
+    /// The state of this name.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
     }
 
-    /// Whether the copy is kept and writes may leave.
+    /// Whether the replica is kept up to date and writes may leave.
     #[must_use]
     pub const fn is_at_work(self) -> bool {
         match self {
@@ -86,9 +86,9 @@ impl ConnectionState {
         }
     }
 
-    /// Whether there is a copy that answers, however old it is.
+    /// Whether there is a replica to answer from, however old it is.
     #[must_use]
-    pub const fn answers(self) -> bool {
+    pub const fn has_readable_copy(self) -> bool {
         match self {
             Self::Syncing | Self::Live | Self::Paused | Self::NeedsReauth => true,
             Self::Connecting | Self::Disconnected => false,
@@ -99,18 +99,18 @@ impl ConnectionState {
     ///
     /// # Errors
     /// When it is not possible from here.
-    pub const fn after(self, step: ConnectionStep) -> Result<Self, NotNow> {
+    pub const fn apply(self, step: ConnectionStep) -> Result<Self, ConnectionStepError> {
         use ConnectionStep as Step;
         let next = match (self, step) {
             (Self::Connecting | Self::Disconnected, Step::Begin) => Self::Connecting,
-            // Signing in again leaves the copy where it is; until it is done, the connection stands as before.
+            // A new sign-in leaves the replica where it is; until it is done, the state stays the same.
             (Self::NeedsReauth | Self::Syncing | Self::Live | Self::Paused, Step::Begin) => self,
             (Self::Connecting | Self::NeedsReauth | Self::Syncing, Step::SignedIn) => Self::Syncing,
             (Self::Live, Step::SignedIn) => Self::Live,
             (Self::Paused, Step::SignedIn) => Self::Paused,
             (Self::Syncing | Self::Live, Step::Copied) => Self::Live,
             (Self::Syncing | Self::Live | Self::NeedsReauth, Step::Refused) => Self::NeedsReauth,
-            // A person's word stands: what they paused stays paused.
+            // A person's decision stands: what they paused stays paused.
             (Self::Paused, Step::Copied | Step::Refused | Step::Pause) => Self::Paused,
             (Self::Syncing | Self::Live, Step::Pause) => Self::Paused,
             (Self::Paused, Step::Resume) => Self::Syncing,
@@ -121,7 +121,7 @@ impl ConnectionState {
             ) => Self::Disconnected,
             (Self::Connecting | Self::NeedsReauth | Self::Disconnected, Step::Copied | Step::Pause | Step::Resume)
             | (Self::Connecting | Self::Disconnected, Step::Refused)
-            | (Self::Disconnected, Step::SignedIn) => return Err(NotNow { from: self, step }),
+            | (Self::Disconnected, Step::SignedIn) => return Err(ConnectionStepError { from: self, step }),
         };
         Ok(next)
     }
@@ -140,30 +140,30 @@ mod tests {
     #[test]
     fn a_refused_credential_ends_work_until_someone_signs_in() {
         for at_work in [State::Syncing, State::Live] {
-            let refused = at_work.after(Step::Refused).unwrap();
+            let refused = at_work.apply(Step::Refused).unwrap();
             assert_eq!(refused, State::NeedsReauth);
-            assert!(!refused.is_at_work() && refused.answers());
-            assert!(refused.after(Step::Copied).is_err() && refused.after(Step::Resume).is_err());
-            assert_eq!(refused.after(Step::SignedIn), Ok(State::Syncing));
+            assert!(!refused.is_at_work() && refused.has_readable_copy());
+            assert!(refused.apply(Step::Copied).is_err() && refused.apply(Step::Resume).is_err());
+            assert_eq!(refused.apply(Step::SignedIn), Ok(State::Syncing));
         }
     }
 
     #[test]
     fn what_a_person_paused_starts_only_by_a_person() {
         for step in [Step::Begin, Step::SignedIn, Step::Copied, Step::Refused, Step::Pause] {
-            assert_eq!(State::Paused.after(step), Ok(State::Paused), "{step:?}");
+            assert_eq!(State::Paused.apply(step), Ok(State::Paused), "{step:?}");
         }
-        assert_eq!(State::Paused.after(Step::Resume), Ok(State::Syncing));
+        assert_eq!(State::Paused.apply(Step::Resume), Ok(State::Syncing));
     }
 
     #[test]
     fn everything_can_be_ended_and_nothing_comes_back_without_a_new_beginning() {
         for state in State::ALL {
-            assert_eq!(state.after(Step::End), Ok(State::Disconnected));
+            assert_eq!(state.apply(Step::End), Ok(State::Disconnected));
             assert_eq!(State::from_word(state.as_str()), Some(state));
         }
         for step in [Step::SignedIn, Step::Copied, Step::Refused, Step::Pause, Step::Resume] {
-            assert!(State::Disconnected.after(step).is_err(), "{step:?}");
+            assert!(State::Disconnected.apply(step).is_err(), "{step:?}");
         }
     }
 }

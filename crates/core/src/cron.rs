@@ -1,12 +1,12 @@
-//! Times that come again and again: five fields of cron, in UTC.
+//! Schedules in the five fields of cron, in UTC.
 //!
-//! Takes minute, hour, day of the month, month and day of the week; gives the next time after a given one. Promise: what
-//! is not understood is refused, and a schedule that never comes is refused too.
+//! Takes minute, hour, day of the month, month and day of the week; gives the next time after a given one. Promise: a
+//! field that is not understood is refused, and so is a schedule that never occurs.
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use crate::clock::Timestamp;
+use crate::clock::UtcMillis;
 
 /// How far ahead a time is looked for, in days: a leap day comes within eight years.
 const AHEAD: i32 = 8 * 366;
@@ -19,12 +19,12 @@ pub struct Cron {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Whether the day of the month says nothing, so that the day of the week alone decides; and the other way round.
+    /// Whether the day of the month is open, so that the day of the week alone decides; and the other way round.
     any_day: bool,
     any_weekday: bool,
 }
 
-/// Why a text is no schedule.
+/// Why a text is not a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CronError {
     /// Not five fields.
@@ -42,7 +42,7 @@ impl Cron {
     /// Reads `0 7 * * 1-5`.
     ///
     /// # Errors
-    /// When it is not understood, or never comes.
+    /// When it is not understood, or never occurs.
     pub fn parse(text: &str) -> Result<Self, CronError> {
         let fields: Vec<&str> = text.split_ascii_whitespace().collect();
         let [minute, hour, day, month, weekday] = fields.as_slice() else { return Err(CronError::Fields) };
@@ -60,12 +60,12 @@ impl Cron {
             any_day: day.starts_with('*'),
             any_weekday: weekday.starts_with('*'),
         };
-        cron.next_after(Timestamp::from_millis(0)).map(|_| cron).ok_or(CronError::Never)
+        cron.next_after(UtcMillis::from_millis(0)).map(|_| cron).ok_or(CronError::Never)
     }
 
     /// The first time after this one.
     #[must_use]
-    pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
+    pub fn next_after(&self, after: UtcMillis) -> Option<UtcMillis> {
         let next_minute = after.as_millis().div_euclid(60_000).checked_add(1)?.checked_mul(60_000)?;
         let from = jiff::Timestamp::from_millisecond(next_minute).ok()?.to_zoned(TimeZone::UTC).datetime();
         let mut date = from.date();
@@ -75,7 +75,7 @@ impl Cron {
                 && let Some((hour, minute)) = self.time_from(least)
             {
                 let found = date.at(hour, minute, 0, 0).to_zoned(TimeZone::UTC).ok()?;
-                return Some(Timestamp::from_millis(found.timestamp().as_millisecond()));
+                return Some(UtcMillis::from_millis(found.timestamp().as_millisecond()));
             }
             (date, least) = (date.tomorrow().ok()?, (0, 0));
         }
@@ -85,7 +85,7 @@ impl Cron {
     fn has_day(&self, date: Date) -> bool {
         let day = has(self.days, date.day());
         let weekday = has(self.weekdays, date.weekday().to_sunday_zero_offset());
-        // As every cron does it: where both days are named, either is enough.
+        // As in every cron: where both days are named, either is enough.
         let fits = match (self.any_day, self.any_weekday) {
             (false, false) => day || weekday,
             _ => day && weekday,
@@ -126,7 +126,7 @@ fn field(text: &str, (least, most): (u32, u32), what: &'static str) -> Result<u6
         let (from, to) = match range.split_once('-') {
             _ if range == "*" => (least, most),
             Some((from, to)) => (number(from)?, number(to)?),
-            // A step from one number on goes to the end.
+            // A step after a single number goes to the end.
             None if part.contains('/') => (number(range)?, most),
             None => (number(range)?, number(range)?),
         };
@@ -146,8 +146,8 @@ fn field(text: &str, (least, most): (u32, u32), what: &'static str) -> Result<u6
 mod tests {
     use super::*;
 
-    fn at(text: &str) -> Timestamp {
-        Timestamp::from_millis(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
+    fn at(text: &str) -> UtcMillis {
+        UtcMillis::from_millis(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
     }
 
     #[test]

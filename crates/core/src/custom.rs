@@ -1,4 +1,4 @@
-//! A custom capability as its file declares it: one HTTP request that the gateway makes in an agent's name, or one
+//! A custom capability as its file declares it: one HTTP request that the gateway makes for an agent, or one
 //! program that it runs.
 //!
 //! Takes `capabilities/<name>.yaml`; gives the declaration, the capability it adds to the catalogue, the requests it
@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::capability::{Capability, Effect, EffectClass, Param, ParamKind};
+use crate::capability::{Capability, CapabilityParam, Effect, EffectClass, ParamKind};
 use crate::ids::{CapabilityName, ServiceName};
 use crate::json;
-use crate::proxy::{Flaw, Method, Unreadable};
+use crate::proxy::{ProxyFileError, ProxyFlaw, ProxyMethod};
 use crate::target::is_prose;
 use crate::tier::Tier;
 
@@ -45,19 +45,19 @@ pub struct CustomCapability {
     pub class: Option<EffectClass>,
     /// How long a write waits before it leaves, in seconds.
     pub hold_seconds: u64,
-    /// What a call may say, by name.
+    /// The arguments of a call, by name.
     pub arguments: BTreeMap<String, CustomArgument>,
-    /// Values of the answer that taking back needs: a name, and the place in the answer (`/id`).
+    /// Values of the answer that a rollback needs: a name, and the place in the answer (`/id`).
     pub keep: BTreeMap<String, String>,
     /// How it is carried out.
-    pub way: CustomWay,
-    /// SHA-256 of the file's content in canonical form: an approval holds for this declaration alone.
+    pub way: CustomImplementation,
+    /// SHA-256 of the file's content in canonical form: an approval covers this declaration alone.
     pub digest: String,
 }
 
 /// How a custom capability is carried out.
 #[derive(Debug, Clone, PartialEq)]
-pub enum CustomWay {
+pub enum CustomImplementation {
     /// By an HTTP request through egress.
     Request(Box<DeclaredRequest>),
     /// By a program in the sandbox.
@@ -81,7 +81,7 @@ pub struct DeclaredRequest {
     pub idempotency_header: Option<String>,
     /// The request that finds out whether a write with an unclear outcome happened.
     pub lookup: Option<LookupTemplate>,
-    /// The request that takes a write back.
+    /// The request that rolls a write back.
     pub rollback: Option<RollbackTemplate>,
 }
 
@@ -121,7 +121,7 @@ struct CapabilityFile {
 
 impl CapabilityFile {
     /// The declaration: that of a request or that of a program, never a mixture.
-    fn into_declaration(self, digest: String) -> Result<CustomCapability, Unreadable> {
+    fn into_declaration(self, digest: String) -> Result<CustomCapability, ProxyFileError> {
         let of_requests = [
             ("base_url", self.base_url.is_some()),
             ("allow_addresses", self.allow_addresses.is_some()),
@@ -136,11 +136,11 @@ impl CapabilityFile {
             (Some(program), ..) => {
                 if let Some((key, _)) = of_requests.into_iter().find(|(_, given)| *given) {
                     let text = format!("`{key}` belongs to a request; beside `program` put it into that section");
-                    return Err(Unreadable(text));
+                    return Err(ProxyFileError(text));
                 }
-                CustomWay::Program(Box::new(program))
+                CustomImplementation::Program(Box::new(program))
             }
-            (None, Some(base_url), Some(request)) => CustomWay::Request(Box::new(DeclaredRequest {
+            (None, Some(base_url), Some(request)) => CustomImplementation::Request(Box::new(DeclaredRequest {
                 base_url,
                 allow_addresses: self.allow_addresses.unwrap_or_default(),
                 credential: self.credential,
@@ -150,8 +150,12 @@ impl CapabilityFile {
                 lookup: self.lookup,
                 rollback: self.rollback,
             })),
-            (None, None, _) => return Err(Unreadable("missing field `base_url`: or declare a `program`".to_owned())),
-            (None, _, None) => return Err(Unreadable("missing field `request`: or declare a `program`".to_owned())),
+            (None, None, _) => {
+                return Err(ProxyFileError("missing field `base_url`: or declare a `program`".to_owned()));
+            }
+            (None, _, None) => {
+                return Err(ProxyFileError("missing field `request`: or declare a `program`".to_owned()));
+            }
         };
         let Self { summary, effect, class, hold_seconds, arguments, keep, .. } = self;
         Ok(CustomCapability { summary, effect, class, hold_seconds, arguments, keep, way, digest })
@@ -169,7 +173,7 @@ pub struct CustomCredential {
     pub placement: String,
 }
 
-/// How much a custom capability may ask of its service.
+/// How many requests a custom capability may make, and how large an answer may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CustomLimits {
@@ -198,11 +202,11 @@ pub struct CustomArgument {
     /// Its shape.
     #[serde(rename = "type")]
     pub kind: CustomArgumentKind,
-    /// Whether a call must say it.
+    /// Whether a call must contain it.
     #[serde(default)]
     pub required: bool,
-    /// Whether it says who, where or how much. Unless said, everything does that is neither a switch nor, by its name,
-    /// a text for people.
+    /// Whether it says who, where or how much. If not given: true for every argument except switches and arguments that
+    /// are prose by their names.
     #[serde(default)]
     pub target: Option<bool>,
     /// Whether it names the object that the write changes: writes to one object keep their order.
@@ -214,7 +218,7 @@ pub struct CustomArgument {
     /// Longest text in characters, largest number, most items of a list.
     #[serde(default)]
     pub max: Option<u64>,
-    /// The only texts there are.
+    /// The only texts that are accepted.
     #[serde(default)]
     pub choices: Vec<String>,
 }
@@ -243,13 +247,13 @@ pub enum CustomArgumentKind {
 pub struct RequestTemplate {
     /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
     #[serde(default)]
-    pub method: Method,
+    pub method: ProxyMethod,
     /// The path after the base, with `{argument}` for whole parts of it.
     pub path: String,
     /// The query, by name; values may hold `{argument}`.
     #[serde(default)]
     pub query: BTreeMap<String, String>,
-    /// Headers as they are, by name. Nothing of a call is placed in them.
+    /// Headers as they are, by name. They hold no argument of a call.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// The body as JSON; a text that is nothing but `{argument}` becomes its value.
@@ -272,12 +276,12 @@ pub struct LookupTemplate {
     pub applied: Option<String>,
 }
 
-/// The request that takes a write back.
+/// The request that rolls a write back.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RollbackTemplate {
     /// `POST`, `PUT`, `PATCH` or `DELETE`.
-    pub method: Method,
+    pub method: ProxyMethod,
     /// The path after the base; beside arguments, `{answer.name}` stands for a value of `keep`.
     pub path: String,
     /// The query, by name.
@@ -302,27 +306,28 @@ impl CustomCapability {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it is too large, not YAML, or has a key that does not exist. The words name line and column.
-    pub fn from_yaml(text: &str) -> Result<Self, Unreadable> {
+    /// When it is too large, not YAML, or has an unknown key. The error names line and column.
+    pub fn from_yaml(text: &str) -> Result<Self, ProxyFileError> {
         if text.len() > MAX_BYTES {
-            return Err(Unreadable(format!("larger than {MAX_BYTES} bytes")));
+            return Err(ProxyFileError(format!("larger than {MAX_BYTES} bytes")));
         }
-        let unreadable = |error: serde_saphyr::Error| Unreadable(error.to_string());
+        let unreadable = |error: serde_saphyr::Error| ProxyFileError(error.to_string());
         let read: CapabilityFile = serde_saphyr::from_str(text).map_err(unreadable)?;
         let value: Value = serde_saphyr::from_str(text).map_err(unreadable)?;
-        let hash = Sha256::new_with_prefix(b"sluice custom capability 1\0").chain_update(json::canonical(&value));
+        let hash =
+            Sha256::new_with_prefix(b"sluice custom capability 1\0").chain_update(json::to_canonical_bytes(&value));
         read.into_declaration(crate::hex::encode(&hash.finalize()))
     }
 
     /// Everything that is wrong with it under this name. An empty list means that it may be used.
     #[must_use]
-    pub fn check(&self, name: &str) -> Vec<Flaw> {
+    pub fn check(&self, name: &str) -> Vec<ProxyFlaw> {
         check::check(self, name)
     }
 
-    /// What is allowed and should be known: it does not keep the declaration from being used.
+    /// What is allowed but worth knowing: it does not prevent the use of the declaration.
     #[must_use]
-    pub fn warnings(&self) -> Vec<Flaw> {
+    pub fn warnings(&self) -> Vec<ProxyFlaw> {
         check::warnings(self)
     }
 
@@ -330,8 +335,8 @@ impl CustomCapability {
     #[must_use]
     pub fn request(&self) -> Option<&DeclaredRequest> {
         match &self.way {
-            CustomWay::Request(request) => Some(request),
-            CustomWay::Program(_) => None,
+            CustomImplementation::Request(request) => Some(request),
+            CustomImplementation::Program(_) => None,
         }
     }
 
@@ -339,17 +344,17 @@ impl CustomCapability {
     #[must_use]
     pub fn program(&self) -> Option<&DeclaredProgram> {
         match &self.way {
-            CustomWay::Request(_) => None,
-            CustomWay::Program(program) => Some(program),
+            CustomImplementation::Request(_) => None,
+            CustomImplementation::Program(program) => Some(program),
         }
     }
 
-    /// Whether a write can be taken back.
+    /// Whether a write can be rolled back.
     #[must_use]
     pub fn has_rollback(&self) -> bool {
         match &self.way {
-            CustomWay::Request(request) => request.rollback.is_some(),
-            CustomWay::Program(program) => program.rollback.is_some(),
+            CustomImplementation::Request(request) => request.rollback.is_some(),
+            CustomImplementation::Program(program) => program.rollback.is_some(),
         }
     }
 
@@ -389,20 +394,20 @@ impl CustomCapability {
         json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
     }
 
-    /// Whether an attempt with an unclear outcome may be made again: the service or the program recognises it, or it
+    /// Whether an attempt with an unclear outcome may be repeated: the service or the program recognises it, or it
     /// changes nothing the second time.
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
         let is_recognised = match &self.way {
-            CustomWay::Request(request) => request.idempotency_header.is_some(),
-            CustomWay::Program(_) => self.class == Some(EffectClass::ConsumeOnce),
+            CustomImplementation::Request(request) => request.idempotency_header.is_some(),
+            CustomImplementation::Program(_) => self.class == Some(EffectClass::ConsumeOnce),
         };
         self.effect == Effect::Read || self.class == Some(EffectClass::Absolute) || is_recognised
     }
 }
 
 impl CustomArgument {
-    fn param(&self, name: &str) -> Param {
+    fn param(&self, name: &str) -> CapabilityParam {
         let kind = match self.kind {
             CustomArgumentKind::Text => ParamKind::Text,
             CustomArgumentKind::Integer => ParamKind::Integer,
@@ -412,13 +417,13 @@ impl CustomArgument {
             CustomArgumentKind::Object => ParamKind::Object,
         };
         let found = self.kind != CustomArgumentKind::Boolean && !is_prose(name);
-        Param {
+        CapabilityParam {
             required: self.required,
             target: self.target.unwrap_or(found),
             object: self.object,
             about: self.about.clone(),
             choices: self.choices.clone(),
-            ..Param::new(name, kind)
+            ..CapabilityParam::new(name, kind)
         }
     }
 
@@ -442,7 +447,7 @@ impl CustomArgument {
         schema
     }
 
-    /// Whether a value is one it allows.
+    /// Whether a value is allowed.
     #[must_use]
     pub fn allows(&self, value: &Value) -> bool {
         let short = |text: &str, most: u64| text.chars().count() as u64 <= most;
@@ -479,7 +484,7 @@ impl LookupTemplate {
     #[must_use]
     pub fn template(&self) -> RequestTemplate {
         let (path, query) = (self.path.clone(), self.query.clone());
-        RequestTemplate { method: Method::Get, path, query, headers: BTreeMap::new(), body: None }
+        RequestTemplate { method: ProxyMethod::Get, path, query, headers: BTreeMap::new(), body: None }
     }
 }
 

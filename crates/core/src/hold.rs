@@ -1,8 +1,8 @@
-//! Holds: a write that waits before it leaves, and every way its story can go.
+//! Holds: a write that waits before it leaves, and every state it can reach.
 //!
-//! One transition function, [`HoldState::apply`], takes a state and a [`Move`] and gives the next
+//! One transition function, [`HoldState::apply`], takes a state and a [`HoldMove`] and gives the next
 //! state or says why not. The store applies it inside the transaction that records it; the history
-//! checker replays the record through the same function; the diagram in the docs is drawn from it.
+//! checker replays the audit log through the same function; the diagram in the docs is drawn from it.
 //! Promise: intent is recorded before an effect and its result after; what may have left is never
 //! repeated until someone has looked.
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::{Action, Digest};
 use crate::actor::Actor;
 use crate::capability::EffectClass;
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Millis, UtcMillis};
 use crate::ids::{AgentName, ApprovalId, CallId, HoldId, NodeName, ServiceName, SessionId};
 use crate::tier::Tier;
 
@@ -19,68 +19,68 @@ pub mod diagram;
 
 /// A node's claim on one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
-    /// Who claimed.
+pub struct HoldClaim {
+    /// The node that claimed it.
     pub node: NodeName,
-    /// In which life: counts the starts of the node. Claims of an earlier life are nobody's any more.
+    /// The lifetime of the node: counts its starts. Claims of an earlier lifetime belong to nobody.
     pub life: u64,
     /// Counts the claims of this hold; a result with an older number comes from a fenced node.
     pub epoch: u64,
-    /// When others may conclude that the node is gone.
-    pub lease_until: Timestamp,
+    /// When other nodes may conclude that this node is gone.
+    pub lease_until: UtcMillis,
 }
 
 /// How far an attempt has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum AttemptPhase {
     /// Nothing can have left yet: reading the state before, creating an inert handle.
     Prepare,
     /// The effect may leave at any moment.
     Armed,
 }
 
-/// Why a write that came due was set aside.
+/// Why a write was set aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Staleness {
+pub enum StaleReason {
     /// No gateway was alive when it came due, for longer than the grace.
     Downtime,
-    /// The database was restored from a copy; what happened since is unknown.
+    /// The database was restored from a backup; what happened since is unknown.
     Restored,
-    /// What it would change has changed meanwhile.
+    /// What it would change has changed in the meantime.
     TargetChanged,
 }
 
-/// Where a held write stands. Each state carries exactly what is true in it.
+/// The state of a held write. Each state carries exactly what is true in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HoldState {
-    /// A person must say yes first.
+    /// A person must approve it first.
     AwaitingApproval {
-        /// The question.
+        /// The approval request.
         approval: ApprovalId,
     },
     /// The undo window is open.
     Held {
         /// When it closes.
-        not_before: Timestamp,
+        not_before: UtcMillis,
     },
     /// May be claimed; after a refusal, once its back-off has passed.
     Ready {
-        /// Earliest moment.
-        not_before: Timestamp,
+        /// The earliest time it may be claimed.
+        not_before: UtcMillis,
     },
     /// A node works on it.
     Executing {
-        /// Which node, until when.
-        claim: Claim,
-        /// How far.
-        phase: Phase,
+        /// The claim of that node.
+        claim: HoldClaim,
+        /// How far the attempt has come.
+        phase: AttemptPhase,
     },
-    /// Sent, perhaps; nobody knows. Never repeated alone.
+    /// It may have been sent; the outcome is uncertain. Never repeated automatically.
     InDoubt {
-        /// Since when.
-        since: Timestamp,
-        /// Lookups that proved nothing.
+        /// Since when the outcome is uncertain.
+        since: UtcMillis,
+        /// Number of lookups that proved nothing.
         rounds: u32,
     },
     /// Only a person can tell what happened.
@@ -88,141 +88,141 @@ pub enum HoldState {
         /// Why, as a stable code.
         code: String,
     },
-    /// Came due while nobody was there; a person chooses.
+    /// It was set aside; a person chooses what happens.
     Stale {
-        /// Why.
-        why: Staleness,
+        /// Why it was set aside.
+        why: StaleReason,
     },
     /// It happened.
     Done {
         /// The service's proof.
         receipt: String,
-        /// When we knew.
-        at: Timestamp,
+        /// When the gateway knew that it happened.
+        at: UtcMillis,
     },
     /// Stopped before anything left.
     Cancelled {
-        /// By whom.
+        /// Who stopped it.
         by: Actor,
-        /// When.
-        at: Timestamp,
+        /// When it was stopped.
+        at: UtcMillis,
     },
-    /// A person said no.
+    /// A person denied it.
     Denied {
-        /// When.
-        at: Timestamp,
+        /// When it was denied.
+        at: UtcMillis,
     },
     /// Nobody answered in time.
     Expired {
-        /// When.
-        at: Timestamp,
+        /// When it expired.
+        at: UtcMillis,
     },
-    /// Refused for good, or out of attempts.
+    /// Refused permanently, or out of attempts.
     Dead {
         /// Why, as a stable code.
         code: String,
-        /// When.
-        at: Timestamp,
+        /// When it failed.
+        at: UtcMillis,
     },
-    /// A person gave it up.
+    /// A person discarded it.
     Discarded {
-        /// Who.
+        /// Who discarded it.
         by: Actor,
-        /// When.
-        at: Timestamp,
+        /// When it was discarded.
+        at: UtcMillis,
     },
     /// Policy forbids it.
     Blocked {
-        /// When.
-        at: Timestamp,
+        /// When it was blocked.
+        at: UtcMillis,
     },
 }
 
 /// What can be done to a held write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Move {
-    /// A person said yes; the undo window opens now.
+pub enum HoldMove {
+    /// A person approved it; the undo window opens now.
     Approve {
         /// When it closes.
-        not_before: Timestamp,
+        not_before: UtcMillis,
     },
-    /// A person said no.
+    /// A person denied it.
     Deny {
-        /// When.
-        at: Timestamp,
+        /// When it was denied.
+        at: UtcMillis,
     },
     /// Nobody answered.
     Expire {
-        /// When.
-        at: Timestamp,
+        /// When it expired.
+        at: UtcMillis,
     },
-    /// Stop it.
+    /// A person or agent stops it.
     Cancel {
-        /// Who.
+        /// Who stops it.
         by: Actor,
-        /// When.
-        at: Timestamp,
+        /// When it is stopped.
+        at: UtcMillis,
     },
     /// A person must be asked after all: batch window, stricter policy.
     PullBack {
-        /// The new question.
+        /// The new approval request.
         approval: ApprovalId,
     },
     /// Policy forbids it now.
     Block {
-        /// When.
-        at: Timestamp,
+        /// When it is blocked.
+        at: UtcMillis,
     },
     /// Set aside until a person chooses.
     SetAside {
-        /// Why.
-        why: Staleness,
+        /// Why it is set aside.
+        why: StaleReason,
     },
-    /// Wait (again) until then: extended, announced anew after downtime, or chosen after being stale.
+    /// Wait (again) until then: extended, announced again after downtime, or chosen after being stale.
     Rehold {
         /// When the new window closes.
-        not_before: Timestamp,
+        not_before: UtcMillis,
     },
     /// The undo window has closed.
     ComeDue {
-        /// Now.
-        now: Timestamp,
+        /// The current time.
+        now: UtcMillis,
     },
     /// An operator closes the undo window early, or ends the wait between two attempts.
     SendNow {
-        /// Now.
-        now: Timestamp,
+        /// The current time.
+        now: UtcMillis,
     },
     /// A node takes the attempt.
     Claim {
-        /// Which.
-        claim: Claim,
-        /// Now.
-        now: Timestamp,
+        /// The claim.
+        claim: HoldClaim,
+        /// The current time.
+        now: UtcMillis,
     },
     /// Everything is recorded; from here the effect may leave.
     Arm,
     /// Given back before anything left.
     Release {
         /// Earliest next attempt.
-        not_before: Timestamp,
+        not_before: UtcMillis,
     },
     /// The service provably did nothing; try again later.
     Retry {
         /// Earliest next attempt.
-        not_before: Timestamp,
+        not_before: UtcMillis,
     },
-    /// The service refused for good, or the attempts are used up.
+    /// The service refused it permanently, or the attempts are used up.
     GiveUp {
         /// Why, as a stable code.
         code: String,
-        /// When.
-        at: Timestamp,
+        /// When it failed.
+        at: UtcMillis,
     },
     /// Bytes may have left and no clear answer came.
     Doubt {
-        /// Now.
-        since: Timestamp,
+        /// The current time.
+        since: UtcMillis,
     },
     /// A lookup proved nothing.
     Inconclusive,
@@ -235,25 +235,25 @@ pub enum Move {
     Complete {
         /// The service's proof, or the evidence found.
         receipt: String,
-        /// When.
-        at: Timestamp,
+        /// When it was proven.
+        at: UtcMillis,
     },
     /// It provably did not happen; the same write may be tried again.
     ProveAbsent {
         /// Earliest next attempt.
-        not_before: Timestamp,
+        not_before: UtcMillis,
     },
     /// An operator gives a dead letter another undo window.
     Revive {
         /// When it closes.
-        not_before: Timestamp,
+        not_before: UtcMillis,
     },
     /// An operator ends it.
     Discard {
-        /// Who.
+        /// Who ends it.
         by: Actor,
-        /// When.
-        at: Timestamp,
+        /// When it is ended.
+        at: UtcMillis,
     },
 }
 
@@ -263,16 +263,16 @@ pub enum IllegalMove {
     /// There is no such edge.
     #[error("a write that is {from} cannot {attempted}")]
     NoEdge {
-        /// The present state's word.
+        /// The name of the present state.
         from: &'static str,
-        /// The move's word.
+        /// The name of the move.
         attempted: &'static str,
     },
     /// The edge exists, but not yet.
     #[error("this write may not move before {until}")]
     NotYet {
-        /// When it may.
-        until: Timestamp,
+        /// The earliest time.
+        until: UtcMillis,
     },
 }
 
@@ -281,15 +281,15 @@ impl HoldState {
     ///
     /// # Errors
     /// When the move is not an edge from this state, or comes too early.
-    pub fn apply(self, next: Move) -> Result<Self, IllegalMove> {
+    pub fn apply(self, next: HoldMove) -> Result<Self, IllegalMove> {
+        use HoldMove as M;
         use HoldState as S;
-        use Move as M;
         let (from, attempted) = (self.word(), next.word());
         Ok(match (self, next) {
             (S::AwaitingApproval { .. }, M::Approve { not_before }) => S::Held { not_before },
             (S::AwaitingApproval { .. }, M::Deny { at }) => S::Denied { at },
             (S::AwaitingApproval { .. }, M::Expire { at }) => S::Expired { at },
-            // A question folded into another one (a batch card) is still a question.
+            // A request that is merged into another one (a batch card) is still an approval request.
             (
                 S::AwaitingApproval { .. } | S::Held { .. } | S::Ready { .. } | S::Stale { .. } | S::Dead { .. },
                 M::PullBack { approval },
@@ -299,31 +299,33 @@ impl HoldState {
                 | S::Held { .. }
                 | S::Ready { .. }
                 | S::Stale { .. }
-                | S::Executing { phase: Phase::Prepare, .. },
+                | S::Executing { phase: AttemptPhase::Prepare, .. },
                 M::Cancel { by, at },
             ) => S::Cancelled { by, at },
             (S::Held { .. } | S::Ready { .. }, M::Block { at }) => S::Blocked { at },
             (S::AwaitingApproval { .. } | S::Held { .. } | S::Ready { .. }, M::SetAside { why }) => S::Stale { why },
             (S::Held { .. } | S::Ready { .. } | S::Stale { .. }, M::Rehold { not_before }) => S::Held { not_before },
             (S::Held { not_before }, M::ComeDue { now }) if now >= not_before => S::Ready { not_before },
-            // Also the wait between two attempts ends when a person says so.
+            // A person can also end the wait between two attempts.
             (S::Held { .. } | S::Ready { .. }, M::SendNow { now }) => S::Ready { not_before: now },
             (S::Ready { not_before }, M::Claim { claim, now }) if now >= not_before => {
-                S::Executing { claim, phase: Phase::Prepare }
+                S::Executing { claim, phase: AttemptPhase::Prepare }
             }
             (S::Held { not_before }, M::ComeDue { .. }) | (S::Ready { not_before }, M::Claim { .. }) => {
                 return Err(IllegalMove::NotYet { until: not_before });
             }
-            (S::Executing { claim, phase: Phase::Prepare }, M::Arm) => S::Executing { claim, phase: Phase::Armed },
-            (S::Executing { phase: Phase::Prepare, .. }, M::Release { not_before }) => S::Ready { not_before },
+            (S::Executing { claim, phase: AttemptPhase::Prepare }, M::Arm) => {
+                S::Executing { claim, phase: AttemptPhase::Armed }
+            }
+            (S::Executing { phase: AttemptPhase::Prepare, .. }, M::Release { not_before }) => S::Ready { not_before },
             (S::Executing { .. }, M::Retry { not_before }) => S::Ready { not_before },
             (S::Executing { .. } | S::NeedsHuman { .. }, M::GiveUp { code, at }) => S::Dead { code, at },
-            (S::Executing { phase: Phase::Armed, .. }, M::Doubt { since }) => S::InDoubt { since, rounds: 0 },
-            // How many there are is up to the schedule of lookups.
+            (S::Executing { phase: AttemptPhase::Armed, .. }, M::Doubt { since }) => S::InDoubt { since, rounds: 0 },
+            // The schedule of lookups decides how many there are.
             (S::InDoubt { since, rounds }, M::Inconclusive) => S::InDoubt { since, rounds: rounds.saturating_add(1) },
             (S::InDoubt { .. }, M::AskHuman { code }) => S::NeedsHuman { code },
             (
-                S::Executing { phase: Phase::Armed, .. } | S::InDoubt { .. } | S::NeedsHuman { .. },
+                S::Executing { phase: AttemptPhase::Armed, .. } | S::InDoubt { .. } | S::NeedsHuman { .. },
                 M::Complete { receipt, at },
             ) => S::Done { receipt, at },
             (S::InDoubt { .. } | S::NeedsHuman { .. }, M::ProveAbsent { not_before }) => S::Ready { not_before },
@@ -333,15 +335,15 @@ impl HoldState {
         })
     }
 
-    /// The word for this state in rows, answers and the record.
+    /// The name of this state in rows, answers and the audit log.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
             Self::AwaitingApproval { .. } => "awaiting_approval",
             Self::Held { .. } => "held",
             Self::Ready { .. } => "ready",
-            Self::Executing { phase: Phase::Prepare, .. } => "preparing",
-            Self::Executing { phase: Phase::Armed, .. } => "armed",
+            Self::Executing { phase: AttemptPhase::Prepare, .. } => "preparing",
+            Self::Executing { phase: AttemptPhase::Armed, .. } => "armed",
             Self::InDoubt { .. } => "in_doubt",
             Self::NeedsHuman { .. } => "needs_human",
             Self::Stale { .. } => "stale",
@@ -355,7 +357,7 @@ impl HoldState {
         }
     }
 
-    /// Whether nothing can follow.
+    /// Whether no further move is possible.
     #[must_use]
     pub const fn is_final(&self) -> bool {
         match self {
@@ -377,8 +379,8 @@ impl HoldState {
     }
 }
 
-impl Move {
-    /// The word for this move in the record and in refusals.
+impl HoldMove {
+    /// The name of this move in the audit log and in refusals.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -408,46 +410,46 @@ impl Move {
     }
 }
 
-/// A held write, whole.
+/// A held write with its state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hold {
-    /// Its id; the wire calls it `buffer_id`.
+    /// Its id; the API calls it `buffer_id`.
     pub id: HoldId,
     /// The call that made it.
     pub call: CallId,
-    /// The session it was asked in.
+    /// The session in which it was asked for.
     pub session: Option<SessionId>,
-    /// What will be done, frozen.
+    /// The action, frozen.
     pub action: Action,
-    /// What batch protection and freezes count it under.
+    /// The service under which batch protection and freezes count it.
     pub service: ServiceName,
     /// What an unclear outcome allows.
     pub class: EffectClass,
     /// The tier it was admitted under, after all escalations.
     pub tier: Tier,
-    /// The rules it was judged by.
+    /// The version of the rules it was judged by.
     pub policy: String,
     /// Writes with the same key run in the order they were admitted.
     pub object_key: Option<String>,
     /// How many ordinary writes it counts as.
     pub weight: u32,
     /// How long its undo window is.
-    pub delay: Span,
+    pub delay: Millis,
     /// When it was admitted.
-    pub admitted_at: Timestamp,
-    /// Where it stands.
+    pub admitted_at: UtcMillis,
+    /// Its state.
     pub state: HoldState,
     /// Counts its moves; every move names the one it follows.
     pub version: u64,
     /// Counts its claims.
     pub epoch: u64,
-    /// Attempts so far: claims that were not given back untouched.
+    /// Attempts so far: claims that were not released before anything left.
     pub attempts: u32,
     /// The approval it runs under, if a person was asked.
     pub consent: Option<ApprovalId>,
-    /// The service's inert handle. Once set, never replaced: it is what makes a repeat harmless.
+    /// The service's inert handle. Once set, never replaced: it makes a repeated attempt harmless.
     pub handle: Option<String>,
-    /// The write it takes back, if it is a rollback.
+    /// The write it rolls back, if it is a rollback.
     pub reverses: Option<HoldId>,
 }
 
@@ -463,7 +465,7 @@ pub struct Permit {
 /// Why a hold was not armed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArmError {
-    /// Not in the phase for it.
+    /// It is not in the phase for it.
     #[error(transparent)]
     Move(#[from] IllegalMove),
     /// The bytes about to leave are not the bytes that were admitted and approved.
@@ -489,7 +491,7 @@ impl Hold {
             (Some(kept), Some(offered)) if kept == offered => Some(kept),
             (Some(_), Some(_)) => return Err(ArmError::SecondHandle),
         };
-        self.state = self.state.apply(Move::Arm)?;
+        self.state = self.state.apply(HoldMove::Arm)?;
         let permit =
             Permit { hold: self.id, epoch: self.epoch, handle: self.handle.clone(), action: self.action.clone() };
         Ok((self, permit))
@@ -503,7 +505,7 @@ impl Hold {
 
     /// When it is tried again, if an attempt failed and another one follows by itself.
     #[must_use]
-    pub const fn next_attempt_at(&self) -> Option<Timestamp> {
+    pub const fn next_attempt_at(&self) -> Option<UtcMillis> {
         match self.state {
             HoldState::Ready { not_before } if self.attempts > 0 => Some(not_before),
             _ => None,
@@ -512,12 +514,12 @@ impl Hold {
 }
 
 impl Permit {
-    /// Whose turn it is.
+    /// The hold that may be performed.
     #[must_use]
     pub fn hold(&self) -> HoldId {
         self.hold
     }
-    /// Under which claim; the result must name it.
+    /// The claim that the permit belongs to; the result must name it.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
@@ -527,7 +529,7 @@ impl Permit {
     pub fn handle(&self) -> Option<&str> {
         self.handle.as_deref()
     }
-    /// What to do: exactly these bytes.
+    /// The action to perform: exactly these bytes.
     #[must_use]
     pub fn action(&self) -> &Action {
         &self.action
@@ -543,7 +545,7 @@ mod tests {
     fn a_running_write_can_no_longer_be_cancelled() {
         for state in states() {
             let cancellable = matches!(state.word(), "awaiting_approval" | "held" | "ready" | "preparing" | "stale");
-            let cancel = Move::Cancel { by: Actor::Node(NodeName::new("n").unwrap()), at: Timestamp::default() };
+            let cancel = HoldMove::Cancel { by: Actor::Node(NodeName::new("n").unwrap()), at: UtcMillis::default() };
             assert_eq!(state.clone().apply(cancel).is_ok(), cancellable, "{}", state.word());
         }
     }
@@ -569,19 +571,19 @@ mod tests {
 
     #[test]
     fn a_write_runs_only_after_its_window_has_closed() {
-        let at = Timestamp::from_millis(100);
+        let at = UtcMillis::from_millis(100);
         let held = HoldState::Held { not_before: at };
-        let early = held.clone().apply(Move::ComeDue { now: Timestamp::from_millis(99) });
+        let early = held.clone().apply(HoldMove::ComeDue { now: UtcMillis::from_millis(99) });
         assert_eq!(early, Err(IllegalMove::NotYet { until: at }));
-        assert_eq!(held.apply(Move::ComeDue { now: at }), Ok(HoldState::Ready { not_before: at }));
+        assert_eq!(held.apply(HoldMove::ComeDue { now: at }), Ok(HoldState::Ready { not_before: at }));
     }
 
     #[test]
     fn each_undecided_lookup_counts_and_a_person_can_be_asked_after_any() {
-        let doubt = HoldState::InDoubt { since: Timestamp::default(), rounds: 6 };
-        let next = doubt.clone().apply(Move::Inconclusive).unwrap();
-        assert_eq!(next, HoldState::InDoubt { since: Timestamp::default(), rounds: 7 });
-        assert!(doubt.apply(Move::AskHuman { code: "execute.needs_human".into() }).is_ok());
+        let doubt = HoldState::InDoubt { since: UtcMillis::default(), rounds: 6 };
+        let next = doubt.clone().apply(HoldMove::Inconclusive).unwrap();
+        assert_eq!(next, HoldState::InDoubt { since: UtcMillis::default(), rounds: 7 });
+        assert!(doubt.apply(HoldMove::AskHuman { code: "execute.needs_human".into() }).is_ok());
     }
 
     fn preparing() -> Hold {
@@ -603,8 +605,8 @@ mod tests {
             policy: "p".into(),
             object_key: None,
             weight: 1,
-            delay: Span::from_secs(30),
-            admitted_at: Timestamp::default(),
+            delay: Millis::from_secs(30),
+            admitted_at: UtcMillis::default(),
             state,
             version: 3,
             epoch: 1,

@@ -1,20 +1,20 @@
 //! Names for things: typed ids with a prefix, and the names people and files use.
 //!
 //! An id is 128 bits, printed as `prefix_` and 32 hex digits, so that it can be pasted anywhere and
-//! still says what it is. Ids are handles, never proof of a right: every lookup is keyed by who asks.
+//! still says what it is. Ids are handles, never proof of a right: every lookup is keyed by the caller.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Where new ids come from. Injected, so that simulations repeat to the bit.
+/// A source of new ids. Injected, so that simulations are repeatable bit by bit.
 pub trait Ids: Send + Sync {
     /// The next 128 bits. Real implementations put milliseconds in front so that ids sort by age.
     fn mint(&self) -> u128;
 }
 
-/// Where randomness comes from (jitter, keys, tokens). Injected for the same reason as [`Ids`].
+/// A source of randomness (jitter, keys, tokens). Injected for the same reason as [`Ids`].
 pub trait Entropy: Send + Sync {
     /// Fills the whole buffer.
     fn fill(&self, buffer: &mut [u8]);
@@ -90,37 +90,37 @@ macro_rules! ids {
 ids! {
     /// One call of one capability.
     CallId = "call";
-    /// A write that waits. The wire calls it `buffer_id`.
+    /// A held write. The API calls it `buffer_id`.
     HoldId = "buf";
-    /// A question put to a person.
+    /// An approval request put to a person.
     ApprovalId = "appr";
-    /// A standing yes for a client and an action type (the wire's allow rule).
+    /// A standing approval for a client and an action type (an allow rule of the API).
     RuleId = "rule";
-    /// A standing yes a person gave, of any scope.
+    /// A standing approval of any scope.
     AllowanceId = "alw";
     /// A session the gateway issued.
     SessionId = "sess";
     /// State captured before a write.
     RollbackId = "rbk";
-    /// What a stage or scan saw.
+    /// A finding of a stage or scan.
     FindingId = "fnd";
-    /// How a worker died.
+    /// A report of how a worker ended.
     CrashId = "crash";
     /// An account at a service.
     ConnectionId = "conn";
     /// One task of one worker.
     JobId = "job";
-    /// Something set aside until a person looks.
+    /// Something in quarantine until a person looks.
     QuarantineId = "quar";
     /// A message to people, waiting to be delivered.
     MessageId = "msg";
     /// An alert.
     AlertId = "alrt";
-    /// A credential: names it, never opens anything.
+    /// A credential: the id names it and grants nothing.
     KeyId = "key";
     /// A request at a door, for logs and support.
     RequestId = "req";
-    /// A secret of the vault: names it, never opens anything.
+    /// A secret of the vault: the id names it and grants nothing.
     SecretId = "sec";
 }
 
@@ -184,16 +184,16 @@ macro_rules! names {
 }
 
 names! {
-    /// Who asks. Also the name of its policy file, hence the narrow alphabet.
+    /// An agent. Also the name of its policy file, hence the narrow alphabet.
     AgentName("agent name", 64, "letters, digits, `-`, `_` and `.`, not starting with `.`", |t| {
         !t.starts_with('.') && t.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
     });
-    /// What can be asked: `email.send`, `custom:deploy`. Case matters: `email.SEND` is another name, and unknown.
+    /// What can be called: `email.send`, `custom:deploy`. Case matters: `email.SEND` is another name, and unknown.
     CapabilityName("capability name", 128, "letters, digits, `-`, `_`, `.` and `:`, without empty parts", |t| {
         t.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b))
             && t.split(['.', ':']).all(|part| !part.is_empty())
     });
-    /// What batch protection counts per agent: `email`, `filesystem`.
+    /// What batch protection counts for each agent: `email`, `filesystem`.
     ServiceName("service name", 64, "letters, digits, `-`, `_` and `.`", |t| {
         t.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
     });
@@ -205,7 +205,7 @@ names! {
     SecretName("secret name", 128, "letters, digits, `-`, `_`, `.` and `/`, without empty parts", |t| {
         t.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b)) && t.split('/').all(|part| !part.is_empty())
     });
-    /// A way out that configuration opened: hosts, limits and a credential.
+    /// A connection that the configuration opened to the outside: hosts, limits and a credential.
     ConnectionName("connection name", 64, "letters, digits, `-`, `_` and `.`", |t| {
         t.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
     });

@@ -1,21 +1,21 @@
 //! Strict JSON in, canonical JSON out.
 //!
-//! Takes bytes nobody has looked at yet; gives a value that means the same to every reader, or says
-//! where it is not. Promise: what policy judges, people approve and workers execute is one value,
+//! Takes unchecked bytes; gives a value that means the same to every reader, or says
+//! where the text is wrong. Promise: what policy judges, people approve and workers execute is one value,
 //! because a text with two readings (duplicate keys, lossy numbers, lone surrogates) is refused.
 
-mod reading;
+mod duplicate_keys;
 
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-pub use self::reading::{Reading, reading};
+pub use self::duplicate_keys::{JsonTextKind, classify};
 
 /// How much JSON is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct JsonLimits {
     /// Whole text, in bytes.
     pub bytes: usize,
     /// Nested arrays and objects.
@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 /// What an agent may send in one request.
-pub const REQUEST: Limits = Limits { bytes: 1 << 20, depth: 64, items: 10_000 };
+pub const REQUEST: JsonLimits = JsonLimits { bytes: 1 << 20, depth: 64, items: 10_000 };
 
 /// Longest number literal.
 const NUMBER_DIGITS: usize = 40;
@@ -48,7 +48,7 @@ pub enum JsonError {
     TooDeep {
         /// Levels allowed.
         max: usize,
-        /// Where.
+        /// The byte where it happens.
         at: usize,
     },
     /// More keys and elements than allowed.
@@ -60,7 +60,7 @@ pub enum JsonError {
     /// A number that a double cannot hold exactly.
     #[error("the number at byte {at} would lose digits; send it as a string")]
     LossyNumber {
-        /// Where.
+        /// The byte where it begins.
         at: usize,
     },
     /// The same key twice in one object.
@@ -98,23 +98,23 @@ impl JsonError {
 ///
 /// # Errors
 /// When the text is not JSON, over a limit, or ambiguous.
-pub fn parse(text: &[u8], limits: &Limits) -> Result<Value, JsonError> {
+pub fn parse(text: &[u8], limits: &JsonLimits) -> Result<Value, JsonError> {
     if text.len() > limits.bytes {
         return Err(JsonError::TooLarge { size: text.len(), max: limits.bytes });
     }
     survey(text, limits)?;
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = Unambiguous::deserialize(&mut reader)
+    let value = UnambiguousJson::deserialize(&mut reader)
         .and_then(|value| reader.end().map(|()| value.0))
         .map_err(|error| refusal_of(&error))?;
     Ok(value)
 }
 
-/// The RFC 8785 form: one byte string for one meaning.
+/// The RFC 8785 form: one byte string for each value.
 #[must_use]
-pub fn canonical(value: &Value) -> Vec<u8> {
+pub fn to_canonical_bytes(value: &Value) -> Vec<u8> {
     if is_plain(value) {
-        // What the serializer writes by itself is then the canonical form, for a third of the work.
+        // Here the output of the serializer is already the canonical form, for a third of the work.
         return serde_json::to_vec(value).unwrap_or_default();
     }
     // The writer is a Vec and the value came through `parse` or was built by us, so the only error
@@ -138,7 +138,7 @@ fn is_plain(value: &Value) -> bool {
 
 /// One linear pass before the parser: depth, item count and number literals, none of which
 /// `serde_json` lets us see afterwards. It checks no grammar; the parser does.
-fn survey(text: &[u8], limits: &Limits) -> Result<(), JsonError> {
+fn survey(text: &[u8], limits: &JsonLimits) -> Result<(), JsonError> {
     let (mut depth, mut items, mut at) = (0_usize, 0_usize, 0_usize);
     while let Some(&byte) = text.get(at) {
         match byte {
@@ -184,14 +184,14 @@ fn end_of_string(text: &[u8], at: usize) -> usize {
     at
 }
 
-/// Whether the decimal number written here is the decimal number that will be written back.
+/// Whether the decimal number written here is the one that will be written back.
 fn is_lossless(literal: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(literal) else { return false };
     if text.len() > NUMBER_DIGITS {
         return false;
     }
     if let Ok(integer) = text.parse::<i64>() {
-        // `-0` is a negative zero to a double and `0` to JCS: one meaning too many.
+        // `-0` is a negative zero to a double and `0` to JCS: two meanings.
         return (-EXACT_INTEGER..=EXACT_INTEGER).contains(&integer) && text != "-0";
     }
     let Ok(double) = text.parse::<f64>() else {
@@ -200,7 +200,7 @@ fn is_lossless(literal: &[u8]) -> bool {
     // Beyond 2^53 every double is a whole number, and RFC 8785 writes many of them without an
     // exponent: refused in every spelling, so that canonical bytes always read back.
     // Compared with what RFC 8785 writes: of two shortest spellings of one double it takes the even one.
-    let back = Number::from_f64(double).map(|number| canonical(&Value::Number(number))).unwrap_or_default();
+    let back = Number::from_f64(double).map(|number| to_canonical_bytes(&Value::Number(number))).unwrap_or_default();
     let back = std::str::from_utf8(&back).ok().and_then(decimal);
     double.abs() <= EXACT_INTEGER as f64 && back.is_some() && decimal(text) == back
 }
@@ -233,17 +233,17 @@ fn refusal_of(error: &serde_json::Error) -> JsonError {
 }
 
 /// A `Value` whose objects name each key once.
-struct Unambiguous(Value);
+struct UnambiguousJson(Value);
 
-impl<'de> Deserialize<'de> for Unambiguous {
+impl<'de> Deserialize<'de> for UnambiguousJson {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        reader.deserialize_any(Reader).map(Self)
+        reader.deserialize_any(StrictJsonVisitor).map(Self)
     }
 }
 
-struct Reader;
+struct StrictJsonVisitor;
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for StrictJsonVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -276,7 +276,7 @@ impl<'de> Visitor<'de> for Reader {
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(Unambiguous(element)) = elements.next_element()? {
+        while let Some(UnambiguousJson(element)) = elements.next_element()? {
             list.push(element);
         }
         Ok(Value::Array(list))
@@ -287,7 +287,7 @@ impl<'de> Visitor<'de> for Reader {
             if object.contains_key(&key) {
                 return Err(de::Error::custom(format_args!("{DUPLICATE}{key}")));
             }
-            let Unambiguous(value) = members.next_value()?;
+            let UnambiguousJson(value) = members.next_value()?;
             object.insert(key, value);
         }
         Ok(Value::Object(object))
@@ -375,14 +375,14 @@ mod tests {
             r#"{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],"#,
             r#""string":"€$\u000f\nA'B\"\\\\\"/"}"#
         );
-        assert_eq!(String::from_utf8(canonical(&value)).unwrap(), expected);
+        assert_eq!(String::from_utf8(to_canonical_bytes(&value)).unwrap(), expected);
 
         let sorted: Value = serde_json::from_str(
             r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One",
                 "\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}"#,
         )
         .unwrap();
-        let text = String::from_utf8(canonical(&sorted)).unwrap();
+        let text = String::from_utf8(to_canonical_bytes(&sorted)).unwrap();
         let order: Vec<usize> = ["Carriage", "One", "Control", "Latin", "Euro", "Emoji", "Hebrew"]
             .iter()
             .map(|word| text.find(word).unwrap())
@@ -402,7 +402,7 @@ mod tests {
             (0x41b3_de43_5555_5553, "333333333.3333332"),
         ] {
             let number = Value::Number(Number::from_f64(f64::from_bits(bits)).unwrap());
-            assert_eq!(String::from_utf8(canonical(&number)).unwrap(), expected);
+            assert_eq!(String::from_utf8(to_canonical_bytes(&number)).unwrap(), expected);
         }
     }
 
@@ -429,9 +429,9 @@ mod tests {
     proptest! {
         #[test]
         fn canonical_bytes_read_back_to_themselves(value in any_value()) {
-            let bytes = canonical(&value);
+            let bytes = to_canonical_bytes(&value);
             let again = parse(&bytes, &REQUEST).unwrap();
-            prop_assert_eq!(canonical(&again), bytes);
+            prop_assert_eq!(to_canonical_bytes(&again), bytes);
         }
 
         #[test]
@@ -442,7 +442,7 @@ mod tests {
         ) {
             let plain = serde_json::json!({"strings": strings, "whole": whole, "of all kinds": value});
             for value in [&value, &plain, &plain["strings"], &plain["whole"]] {
-                prop_assert_eq!(canonical(value), serde_json_canonicalizer::to_vec(value).unwrap());
+                prop_assert_eq!(to_canonical_bytes(value), serde_json_canonicalizer::to_vec(value).unwrap());
             }
         }
 

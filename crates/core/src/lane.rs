@@ -1,30 +1,30 @@
-//! The order in which writes leave for one service: one after the other of each agent in turn.
+//! The order in which writes leave for one service: one write of each agent in turn.
 //!
-//! Takes what is due, by agent; gives the write whose turn it is. Promise: no agent waits for more than one write of each
-//! other agent before it has its turn, however many they have; one agent never holds every place; no write is given
+//! Takes the due writes, by agent; gives the next write. Promise: no agent waits for more than one write of each
+//! other agent before its turn, however many they have; one agent never holds every place; no write is given
 //! twice while it is under way.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use crate::clock::Span;
+use crate::clock::Millis;
 use crate::ids::{AgentName, HoldId};
 use crate::pace::{PaceRate, Pacer, SlowStart};
 
 /// What a lane may do now.
 #[derive(Debug, Clone, Copy)]
 pub struct LaneTerms {
-    /// Writes under way at once.
+    /// How many writes may be under way at once.
     pub places: usize,
     /// How fast writes leave, if that is limited.
     pub rate: Option<PaceRate>,
-    /// How slowly writes leave that piled up while nobody was there.
+    /// How slowly writes leave that piled up while no gateway was running.
     pub start: SlowStart,
 }
 
-/// One service's queue, and what of it is under way.
+/// One service's queue, and the writes that are under way.
 #[derive(Debug)]
 pub struct ServiceLane<T> {
-    waiting: BTreeMap<AgentName, VecDeque<Waiting<T>>>,
+    waiting: BTreeMap<AgentName, VecDeque<WaitingWrite<T>>>,
     under_way: HashMap<HoldId, AgentName>,
     /// When each agent had its last turn.
     turns: HashMap<AgentName, u64>,
@@ -33,9 +33,9 @@ pub struct ServiceLane<T> {
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct WaitingWrite<T> {
     hold: HoldId,
-    /// Whether it came before or during a gap.
+    /// Whether the write came before or during a gap.
     is_backlog: bool,
     write: T,
 }
@@ -53,42 +53,42 @@ impl<T> Default for ServiceLane<T> {
 }
 
 impl<T> ServiceLane<T> {
-    /// Forgets what waited: it is looked for anew.
+    /// Forgets the waiting writes: they are looked up again.
     pub fn clear(&mut self) {
         self.waiting.clear();
     }
 
-    /// A write that may leave; whether it piled up while nobody was there. One that is under way is passed by.
+    /// Adds a write that may leave, and whether it piled up during a gap. A write that is under way is skipped.
     pub fn offer(&mut self, agent: AgentName, (hold, is_backlog): (HoldId, bool), write: T) {
         if !self.under_way.contains_key(&hold) {
-            self.waiting.entry(agent).or_default().push_back(Waiting { hold, is_backlog, write });
+            self.waiting.entry(agent).or_default().push_back(WaitingWrite { hold, is_backlog, write });
         }
     }
 
-    /// The write whose turn it is, if there is a place and the pace allows it. It is under way from now on.
-    pub fn take(&mut self, boot: Span, terms: &LaneTerms) -> Option<(HoldId, T)> {
+    /// The next write, if there is a place and the pace allows it. It is under way from now on.
+    pub fn take(&mut self, boot: Millis, terms: &LaneTerms) -> Option<(HoldId, T)> {
         if self.under_way.len() >= terms.places {
             return None;
         }
         let share = share_of(terms.places);
         let holds = |agent: &AgentName| self.under_way.values().filter(|other| *other == agent).count();
-        // What is new does not wait for what piled up.
-        let start = |write: &Waiting<T>| if write.is_backlog { terms.start } else { SlowStart::none() };
-        let fits = |write: &Waiting<T>| self.pacer.can_leave(boot, terms.rate, start(write));
+        // New writes do not wait for those that piled up.
+        let start = |write: &WaitingWrite<T>| if write.is_backlog { terms.start } else { SlowStart::none() };
+        let fits = |write: &WaitingWrite<T>| self.pacer.can_leave(boot, terms.rate, start(write));
         let fitting =
             self.waiting.iter().filter(|(agent, queue)| queue.front().is_some_and(fits) && holds(agent) < share);
         let last = |agent: &AgentName| self.turns.get(agent).copied().unwrap_or_default();
         let agent = fitting.min_by_key(|(agent, _)| last(agent)).map(|(agent, _)| agent.clone())?;
         let waiting = self.waiting.get_mut(&agent)?.pop_front()?;
-        self.pacer.leave(boot, terms.rate, start(&waiting));
-        let Waiting { hold, write, .. } = waiting;
+        self.pacer.record_departure(boot, terms.rate, start(&waiting));
+        let WaitingWrite { hold, write, .. } = waiting;
         self.turn += 1;
         self.turns.insert(agent.clone(), self.turn);
         self.under_way.insert(hold, agent);
         Some((hold, write))
     }
 
-    /// A write is no longer under way.
+    /// Notes that a write is no longer under way.
     pub fn end(&mut self, hold: HoldId) {
         self.under_way.remove(&hold);
     }
@@ -99,19 +99,19 @@ impl<T> ServiceLane<T> {
         self.under_way.len() < places
     }
 
-    /// Whether something waits for its turn.
+    /// Whether a write waits for its turn.
     #[must_use]
     pub fn has_waiting(&self) -> bool {
         self.waiting.values().any(|queue| !queue.is_empty())
     }
 
-    /// Whether it remembers whose turn it is.
+    /// Whether it remembers the turns of agents.
     #[must_use]
     pub fn has_turns(&self) -> bool {
         !self.turns.is_empty()
     }
 
-    /// How much is under way.
+    /// How many writes are under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.under_way.len()
@@ -153,8 +153,8 @@ mod tests {
                 (200..203).for_each(|id| lane.offer(agent("clerk"), (HoldId::from_bits(id), false), ()));
             }
             let slow = LaneTerms { rate: PaceRate::from_words("1/s"), ..terms(100) };
-            let (hold, ()) = lane.take(Span::from_secs(second), &slow).unwrap();
-            assert!(lane.take(Span::from_secs(second), &slow).is_none(), "one in a second");
+            let (hold, ()) = lane.take(Millis::from_secs(second), &slow).unwrap();
+            assert!(lane.take(Millis::from_secs(second), &slow).is_none(), "one in a second");
             order.push(hold.bits() >= 200);
         }
         assert_eq!(order[5..11], [true, false, true, false, true, false], "{order:?}");
@@ -164,10 +164,10 @@ mod tests {
     fn one_agent_never_holds_every_place() {
         let flood: Vec<_> = (0..100).map(|id| ("flood", id)).collect();
         let mut lane = lane(&flood);
-        let taken = std::iter::from_fn(|| lane.take(Span::ZERO, &terms(16))).count();
+        let taken = std::iter::from_fn(|| lane.take(Millis::ZERO, &terms(16))).count();
         assert_eq!(taken, 12);
         lane.offer(agent("clerk"), (HoldId::from_bits(200), false), ());
-        assert_eq!(lane.take(Span::ZERO, &terms(16)).map(|(hold, ())| hold), Some(HoldId::from_bits(200)));
+        assert_eq!(lane.take(Millis::ZERO, &terms(16)).map(|(hold, ())| hold), Some(HoldId::from_bits(200)));
     }
 
     #[test]
@@ -175,9 +175,9 @@ mod tests {
         let mut lane = ServiceLane::default();
         (0..5).for_each(|id| lane.offer(agent("late"), (HoldId::from_bits(id), true), ()));
         (10..15).for_each(|id| lane.offer(agent("clerk"), (HoldId::from_bits(id), false), ()));
-        let slow = LaneTerms { start: SlowStart::at(Span::ZERO), ..terms(100) };
+        let slow = LaneTerms { start: SlowStart::at(Millis::ZERO), ..terms(100) };
         let mut taken = |second| -> Vec<u128> {
-            let at = Span::from_secs(second);
+            let at = Millis::from_secs(second);
             std::iter::from_fn(|| lane.take(at, &slow)).map(|(hold, ())| hold.bits()).collect()
         };
         let first = taken(1);
@@ -190,12 +190,12 @@ mod tests {
     #[test]
     fn what_is_under_way_is_given_once() {
         let mut lane = lane(&[("clerk", 1)]);
-        assert!(lane.take(Span::ZERO, &terms(9)).is_some());
+        assert!(lane.take(Millis::ZERO, &terms(9)).is_some());
         lane.offer(agent("clerk"), (HoldId::from_bits(1), false), ());
-        assert!(lane.take(Span::ZERO, &terms(9)).is_none());
+        assert!(lane.take(Millis::ZERO, &terms(9)).is_none());
         lane.end(HoldId::from_bits(1));
         lane.offer(agent("clerk"), (HoldId::from_bits(1), false), ());
-        assert!(lane.take(Span::ZERO, &terms(9)).is_some());
+        assert!(lane.take(Millis::ZERO, &terms(9)).is_some());
     }
 
     proptest! {
@@ -212,7 +212,7 @@ mod tests {
                 }
             }
             let (mut order, mut left) = (Vec::new(), queues.clone());
-            while let Some((hold, n)) = lane.take(Span::ZERO, &terms(places)) {
+            while let Some((hold, n)) = lane.take(Millis::ZERO, &terms(places)) {
                 lane.end(hold);
                 left[n] -= 1;
                 order.push(n);

@@ -1,8 +1,8 @@
-//! The words of Sluicegate and its decisions.
+//! The domain types of Sluicegate and its decisions.
 //!
 //! Pure: no IO, no async, no clock and no randomness of its own. A call is frozen into an
-//! [`action`], judged by policy into a [`tier`] with reasons, perhaps asked of a person, held,
-//! released, recorded. Every other crate speaks these words and takes these decisions from here.
+//! [`action`], judged by policy into a [`tier`] with reasons, perhaps put to a person, held,
+//! released, recorded. Every other crate uses these types and takes these decisions from here.
 #![warn(missing_docs)]
 
 pub mod action;
@@ -20,13 +20,13 @@ pub mod connection;
 pub mod crash;
 pub mod cron;
 pub mod custom;
-pub mod doubt;
 pub mod grace;
 pub mod hex;
 pub mod hold;
 pub mod ids;
 pub mod json;
 pub mod lane;
+pub mod lookup_schedule;
 pub mod mail;
 pub mod nodes;
 pub mod pace;
@@ -46,6 +46,6 @@ pub mod timekeeping;
 
 pub use action::{Action, Digest};
 pub use actor::Actor;
-pub use clock::{Clock, ClockDoubt, Span, Timestamp};
+pub use clock::{Clock, ClockJump, Millis, UtcMillis};
 pub use ids::{AgentName, ApprovalId, CallId, CapabilityName, Entropy, HoldId, Ids, NodeName, PersonName, ServiceName};
 pub use tier::Tier;

@@ -1,24 +1,24 @@
-//! Nodes: several gateways on one database, what each says of itself, whether it is alive, and where they differ.
+//! Nodes: several gateways on one database, what each reports, whether it is alive, and where they differ.
 //!
-//! Takes what the nodes reported and how old this machine is; gives who is alive, what differs and for how long, and which
-//! services nobody has. Promise: no clock that somebody can set decides whether a node is alive or a difference lasts:
-//! the one who looks counts by its own machine's age.
+//! Takes what the nodes reported and how long this machine has been running; gives who is alive, what differs and for
+//! how long, and which services no node has. Promise: no clock that a person can set decides whether a node is alive or
+//! a difference lasts: the node that looks counts by the uptime of its own machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Millis, UtcMillis};
 use crate::ids::{NodeName, ServiceName};
 
 /// How long a node may be silent before it counts as gone.
-pub const GONE_AFTER: Span = Span::from_mins(1);
-/// How long nodes may differ before people are told.
-pub const DIFFERS_AFTER: Span = Span::from_mins(1);
+pub const GONE_AFTER: Millis = Millis::from_mins(1);
+/// How long nodes may differ before people are notified.
+pub const DIFFERS_AFTER: Millis = Millis::from_mins(1);
 /// How long no live node may have a service before its writes no longer wait for one.
-pub const LACKING_AFTER: Span = Span::from_mins(1);
+pub const LACKING_AFTER: Millis = Millis::from_mins(1);
 
-/// Where a service comes from.
+/// The origin of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceKind {
@@ -26,13 +26,13 @@ pub enum ServiceKind {
     BuiltIn,
     /// A person connected it.
     Connected,
-    /// A server of somebody else behind the gate.
+    /// A third-party server behind the gate.
     Mounted,
     /// Declared in a file of `capabilities/`.
     Custom,
     /// A security proxy.
     Proxy,
-    /// Something that only a newer release knows.
+    /// A kind that only a newer release knows.
     #[serde(other)]
     Other,
 }
@@ -57,23 +57,23 @@ impl ServiceKind {
 pub struct NodeService {
     /// Its name.
     pub name: ServiceName,
-    /// Where it comes from.
+    /// Its origin.
     pub kind: ServiceKind,
     /// Whether the node can carry out its writes now.
     pub ready: bool,
 }
 
-/// Where a node is in its life.
+/// The phase in the lifetime of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodePhase {
-    /// It looks after what was left open.
+    /// It handles what an earlier run left open.
     Starting,
-    /// It is at work.
+    /// It accepts calls.
     Open,
-    /// It takes nothing new, or has ended.
+    /// It accepts nothing new, or has ended.
     Stopping,
-    /// Something that only a newer release knows. Nothing is left to such a node.
+    /// A phase that only a newer release knows. No work is left to such a node.
     Unknown,
 }
 
@@ -93,18 +93,18 @@ impl NodePhase {
     }
 }
 
-/// What a node says of itself. Nothing in it is secret.
+/// What a node reports about itself. Nothing in it is secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeReport {
     /// Its release.
     pub release: String,
-    /// Where it is in its life.
+    /// Its phase.
     pub phase: NodePhase,
-    /// The rules in force there.
+    /// The version of the rules in force there.
     pub policy_version: String,
-    /// What stands behind the gate there, by name.
+    /// The services behind the gate there, by name.
     pub services: Vec<NodeService>,
-    /// The public keys that the logs it signs are checked with.
+    /// The public keys that verify the logs it signs.
     pub log_keys: Vec<(NodeName, String)>,
 }
 
@@ -113,37 +113,37 @@ pub struct NodeReport {
 pub struct KnownNode {
     /// Its name.
     pub name: NodeName,
-    /// What it said of itself last.
+    /// Its last report.
     pub report: NodeReport,
     /// When it was started.
-    pub started_at: Timestamp,
+    pub started_at: UtcMillis,
     /// When it last wrote to the database.
-    pub alive_at: Timestamp,
+    pub alive_at: UtcMillis,
     /// Since when it does not trust the database.
-    pub suspected_at: Option<Timestamp>,
+    pub suspected_at: Option<UtcMillis>,
 }
 
-/// How a node stands, seen from the one who looks.
+/// The state of a node, seen from the node that looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NodeStanding {
+pub struct NodeLiveness {
     /// How long ago it was seen.
-    pub lag: Span,
+    pub lag: Millis,
     /// Whether it was seen recently enough to count.
     pub is_live: bool,
 }
 
 /// What nodes can differ in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DifferenceKind {
+pub enum NodeDifferenceKind {
     /// The release.
     Release,
     /// The rules in force.
     Policy,
-    /// What stands behind the gate.
+    /// The services behind the gate.
     Services,
 }
 
-impl DifferenceKind {
+impl NodeDifferenceKind {
     /// Its name in the database and in answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -155,64 +155,69 @@ impl DifferenceKind {
     }
 }
 
-/// One thing in which live nodes differ, in words that name the nodes.
+/// A difference between live nodes, in words that name the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
+pub struct NodeDifference {
     /// What differs.
-    pub kind: DifferenceKind,
-    /// Which node has what.
+    pub kind: NodeDifferenceKind,
+    /// The value of each node.
     pub text: String,
 }
 
 /// One node's view of all of them, over time.
 #[derive(Debug, Default)]
 pub struct NodeWatch {
-    seen: BTreeMap<NodeName, Sighting>,
-    differing: BTreeMap<DifferenceKind, Span>,
-    lacking: BTreeMap<ServiceName, Span>,
-    /// Services that a live node other than the one who looks can carry out now.
+    seen: BTreeMap<NodeName, NodeSighting>,
+    differing: BTreeMap<NodeDifferenceKind, Millis>,
+    lacking: BTreeMap<ServiceName, Millis>,
+    /// Services that a live node other than this one can carry out now.
     elsewhere: BTreeSet<ServiceName>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Sighting {
-    alive_at: Timestamp,
-    /// The age of the machine when that was first read.
-    at: Span,
-    /// How old it was by then.
-    behind: Span,
+struct NodeSighting {
+    alive_at: UtcMillis,
+    /// The uptime of this machine when that was first read.
+    at: Millis,
+    /// How far behind it was by then.
+    behind: Millis,
 }
 
 impl NodeWatch {
-    /// Looks at all nodes at this age of the machine. Gives how each stands, in their order.
-    pub fn look(&mut self, own: &NodeName, nodes: &[KnownNode], boot: Span) -> Vec<NodeStanding> {
-        // Both times are the database's, so their difference is true whatever the clocks of the machines say.
+    /// Looks at all nodes at this uptime of the machine. Gives the state of each, in their order.
+    pub fn observe_nodes(&mut self, own: &NodeName, nodes: &[KnownNode], boot: Millis) -> Vec<NodeLiveness> {
+        // Both times are the database's, so their difference is correct whatever the clocks of the machines show.
         let now = nodes.iter().find(|node| node.name == *own).map(|node| node.alive_at);
         self.seen.retain(|name, _| nodes.iter().any(|node| node.name == *name));
         nodes
             .iter()
             .map(|node| {
-                let behind = now.map_or(Span::ZERO, |now| now.since(node.alive_at));
-                let fresh = Sighting { alive_at: node.alive_at, at: boot, behind };
+                let behind = now.map_or(Millis::ZERO, |now| now.since(node.alive_at));
+                let fresh = NodeSighting { alive_at: node.alive_at, at: boot, behind };
                 let seen = self.seen.entry(node.name.clone()).or_insert(fresh);
                 if seen.alive_at != node.alive_at {
-                    *seen = Sighting { behind: Span::ZERO, ..fresh };
+                    *seen = NodeSighting { behind: Millis::ZERO, ..fresh };
                 }
-                let lag = if node.name == *own { Span::ZERO } else { seen.behind + passed(boot, seen.at) };
-                NodeStanding { lag, is_live: lag <= GONE_AFTER && node.report.phase != NodePhase::Stopping }
+                let lag = if node.name == *own { Millis::ZERO } else { seen.behind + passed(boot, seen.at) };
+                NodeLiveness { lag, is_live: lag <= GONE_AFTER && node.report.phase != NodePhase::Stopping }
             })
             .collect()
     }
 
-    /// What has differed among live nodes for so long that people are told. Empty while something differs for a shorter
-    /// time only, `None` if nothing differs at all.
-    pub fn lasting(&mut self, differences: &[Difference], boot: Span) -> Option<Vec<Difference>> {
+    /// The lasting differences among live nodes, of which people are notified. Empty while something differs for a
+    /// shorter time only, `None` if nothing differs at all.
+    pub fn track_lasting_differences(
+        &mut self,
+        differences: &[NodeDifference],
+        boot: Millis,
+    ) -> Option<Vec<NodeDifference>> {
         self.differing.retain(|kind, _| differences.iter().any(|one| one.kind == *kind));
         for one in differences {
             self.differing.entry(one.kind).or_insert(boot);
         }
-        let lasts =
-            |one: &&Difference| self.differing.get(&one.kind).is_some_and(|since| passed(boot, *since) > DIFFERS_AFTER);
+        let lasts = |one: &&NodeDifference| {
+            self.differing.get(&one.kind).is_some_and(|since| passed(boot, *since) > DIFFERS_AFTER)
+        };
         (!differences.is_empty()).then(|| differences.iter().filter(lasts).cloned().collect())
     }
 
@@ -226,7 +231,7 @@ impl NodeWatch {
 
     /// Whether a due write of a service that this node does not have waits for another node: one has it, or none has
     /// had it for a short time only.
-    pub fn waits_for_another(&mut self, service: &ServiceName, boot: Span) -> bool {
+    pub fn track_missing_service(&mut self, service: &ServiceName, boot: Millis) -> bool {
         if self.elsewhere.contains(service) {
             return true;
         }
@@ -234,29 +239,29 @@ impl NodeWatch {
         passed(boot, since) <= LACKING_AFTER
     }
 
-    /// This node has the service now.
-    pub fn has(&mut self, service: &ServiceName) {
+    /// Notes that this node has the service now.
+    pub fn clear_missing_service(&mut self, service: &ServiceName) {
         self.lacking.remove(service);
     }
 }
 
-fn passed(boot: Span, since: Span) -> Span {
-    Span::from_millis(boot.as_millis().saturating_sub(since.as_millis()))
+fn passed(boot: Millis, since: Millis) -> Millis {
+    Millis::from_millis(boot.as_millis().saturating_sub(since.as_millis()))
 }
 
-/// In what live nodes differ. The order of the nodes is that of the answer.
+/// The differences between live nodes. The order of the nodes is that of the answer.
 #[must_use]
-pub fn differences(live: &[&KnownNode]) -> Vec<Difference> {
+pub fn differences(live: &[&KnownNode]) -> Vec<NodeDifference> {
     let mut found = Vec::new();
     let mut words = |kind, of: fn(&KnownNode) -> &str, what: &str| {
         let all: BTreeSet<&str> = live.iter().map(|node| of(node)).collect();
         if all.len() > 1 {
             let each: Vec<String> = live.iter().map(|node| format!("{} has {}", node.name, of(node))).collect();
-            found.push(Difference { kind, text: format!("{what}: {}", each.join(", ")) });
+            found.push(NodeDifference { kind, text: format!("{what}: {}", each.join(", ")) });
         }
     };
-    words(DifferenceKind::Release, |node| &node.report.release, "release");
-    words(DifferenceKind::Policy, |node| &node.report.policy_version, "policy version");
+    words(NodeDifferenceKind::Release, |node| &node.report.release, "release");
+    words(NodeDifferenceKind::Policy, |node| &node.report.policy_version, "policy version");
     let names: BTreeSet<&ServiceName> =
         live.iter().flat_map(|node| node.report.services.iter().map(|service| &service.name)).collect();
     for name in names {
@@ -268,7 +273,7 @@ pub fn differences(live: &[&KnownNode]) -> Vec<Difference> {
         if all.len() > 1 {
             let each: Vec<String> = live.iter().map(|node| format!("{} {}", node.name, standing(node))).collect();
             let text = format!("service {name}: {}", each.join(", "));
-            found.push(Difference { kind: DifferenceKind::Services, text });
+            found.push(NodeDifference { kind: NodeDifferenceKind::Services, text });
         }
     }
     found
@@ -287,7 +292,7 @@ mod tests {
             log_keys: Vec::new(),
         };
         let name = NodeName::new(name).unwrap();
-        let time = Timestamp::from_millis(alive_at * 1_000);
+        let time = UtcMillis::from_millis(alive_at * 1_000);
         KnownNode { name, report, started_at: time, alive_at: time, suspected_at: None }
     }
 
@@ -295,8 +300,8 @@ mod tests {
         NodeService { name: ServiceName::new(name).unwrap(), kind: ServiceKind::Connected, ready }
     }
 
-    fn at(secs: u64) -> Span {
-        Span::from_secs(secs)
+    fn at(secs: u64) -> Millis {
+        Millis::from_secs(secs)
     }
 
     #[test]
@@ -306,12 +311,15 @@ mod tests {
         // Already half a minute behind when it is first seen.
         let nodes = [node("a", 130), node("b", 100)];
         let live = |watch: &mut NodeWatch, nodes: &[KnownNode], secs| -> Vec<bool> {
-            watch.look(&own, nodes, at(secs)).iter().map(|one| one.is_live).collect()
+            watch.observe_nodes(&own, nodes, at(secs)).iter().map(|one| one.is_live).collect()
         };
-        assert_eq!(watch.look(&own, &nodes, at(1_000)).iter().map(|one| one.lag).collect::<Vec<_>>(), [at(0), at(30)]);
+        assert_eq!(
+            watch.observe_nodes(&own, &nodes, at(1_000)).iter().map(|one| one.lag).collect::<Vec<_>>(),
+            [at(0), at(30)]
+        );
         assert_eq!(live(&mut watch, &nodes, 1_030), [true, true]);
         assert_eq!(live(&mut watch, &nodes, 1_031), [true, false]);
-        // It wrote again: whatever time that was, it is alive from now on for a minute.
+        // It wrote again: whatever time that was, it counts as alive for a minute from now on.
         let nodes = [node("a", 131), node("b", 101)];
         assert_eq!(live(&mut watch, &nodes, 1_032), [true, true]);
         assert_eq!(live(&mut watch, &nodes, 1_092), [true, true]);
@@ -346,17 +354,17 @@ mod tests {
     #[test]
     fn only_what_differs_for_more_than_a_minute_lasts() {
         let mut watch = NodeWatch::default();
-        let one = |kind| Difference { kind, text: String::new() };
-        let release = [one(DifferenceKind::Release)];
-        assert_eq!(watch.lasting(&[], at(0)), None);
-        assert_eq!(watch.lasting(&release, at(0)), Some(Vec::new()));
-        assert_eq!(watch.lasting(&release, at(60)), Some(Vec::new()));
-        assert_eq!(watch.lasting(&release, at(61)), Some(release.to_vec()));
-        // Another kind counts from its own beginning, and what was over begins anew.
-        let both = [one(DifferenceKind::Release), one(DifferenceKind::Services)];
-        assert_eq!(watch.lasting(&both, at(62)), Some(release.to_vec()));
-        assert_eq!(watch.lasting(&[], at(63)), None);
-        assert_eq!(watch.lasting(&release, at(64)), Some(Vec::new()));
+        let one = |kind| NodeDifference { kind, text: String::new() };
+        let release = [one(NodeDifferenceKind::Release)];
+        assert_eq!(watch.track_lasting_differences(&[], at(0)), None);
+        assert_eq!(watch.track_lasting_differences(&release, at(0)), Some(Vec::new()));
+        assert_eq!(watch.track_lasting_differences(&release, at(60)), Some(Vec::new()));
+        assert_eq!(watch.track_lasting_differences(&release, at(61)), Some(release.to_vec()));
+        // Another kind counts from its own beginning, and a difference that ended starts again.
+        let both = [one(NodeDifferenceKind::Release), one(NodeDifferenceKind::Services)];
+        assert_eq!(watch.track_lasting_differences(&both, at(62)), Some(release.to_vec()));
+        assert_eq!(watch.track_lasting_differences(&[], at(63)), None);
+        assert_eq!(watch.track_lasting_differences(&release, at(64)), Some(Vec::new()));
     }
 
     #[test]
@@ -366,12 +374,12 @@ mod tests {
         let (email, notes) = (ServiceName::new("email").unwrap(), ServiceName::new("notes").unwrap());
         let (a, mut b) = (node("a", 1), node("b", 1));
         watch.note_services(&own, &[&a, &b]);
-        assert!(watch.waits_for_another(&email, at(0)) && watch.waits_for_another(&email, at(999)));
-        assert!(watch.waits_for_another(&notes, at(0)) && watch.waits_for_another(&notes, at(60)));
-        assert!(!watch.waits_for_another(&notes, at(61)));
+        assert!(watch.track_missing_service(&email, at(0)) && watch.track_missing_service(&email, at(999)));
+        assert!(watch.track_missing_service(&notes, at(0)) && watch.track_missing_service(&notes, at(60)));
+        assert!(!watch.track_missing_service(&notes, at(61)));
         b.report.services = vec![service("email", false)];
         watch.note_services(&own, &[&a, &b]);
-        assert!(watch.waits_for_another(&email, at(1_000)), "the minute begins when it was last there");
-        assert!(!watch.waits_for_another(&email, at(1_061)));
+        assert!(watch.track_missing_service(&email, at(1_000)), "the minute begins when it was last there");
+        assert!(!watch.track_missing_service(&email, at(1_061)));
     }
 }

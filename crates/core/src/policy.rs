@@ -5,6 +5,7 @@
 //! rule, the same question to the same version gets the same answer, and the work does not grow with the
 //! number of rules. The language is described in `docs/policy.md`.
 
+mod changed_files;
 mod condition;
 mod diff;
 mod explain;
@@ -12,62 +13,63 @@ mod facts;
 mod fault;
 mod format;
 mod index;
+mod input;
 mod judge;
 mod layer;
 mod live;
 pub(crate) mod path;
 mod pattern;
-mod program;
 mod project;
 mod propose;
-mod question;
 mod reads;
 #[cfg(test)]
 mod reference;
 mod rule;
+mod rule_program;
 mod schema;
 mod suggest;
 mod template;
 mod testing;
-mod written;
 mod yaml;
 
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-pub use condition::span::Rate;
-pub use diff::{Change, Diff, Direction, Reach};
-pub use explain::{ConditionLine, Explanation, LayerLine, ReadLine, RuleLine, RuleState};
-pub use fault::{Fault, LoadErrors, Place, Severity};
-pub use format::{FormatError, format};
-pub use judge::{Base, Hit, RateUse, Reason, Verdict};
-pub use layer::{Layer, MAX_BYTES, MAX_RULES};
+pub use changed_files::{ChangedFile, ChangedFiles};
+pub use condition::time::RuleRateLimit;
+pub use diff::{ChangeDirection, PolicyChange, PolicyDiff, TierRange};
+pub use explain::{
+    ConditionExplanation, LayerExplanation, ReadExplanation, RuleExplanation, RuleState, VerdictExplanation,
+};
+pub use fault::{FaultSeverity, FileFault, PolicyLoadError, SourcePosition};
+pub use format::{PolicyFormatError, format};
+pub use input::{NoRateCounter, PolicyInput, RateCounter, RateKey, TargetOrigin, TargetOrigins};
+pub use judge::{RateUse, RuleHit, Verdict, VerdictBase, VerdictReason};
+pub use layer::{MAX_BYTES, MAX_RULES, PolicyLayer};
 pub use live::LivePolicy;
-pub use pattern::Pattern;
-pub use propose::{Proposal, in_house, propose};
-pub use question::{NoRates, Origin, Origins, Question, RateKey, Rates};
+pub use pattern::CapabilityPattern;
+pub use propose::{RuleProposal, propose, stays_on_machine};
 pub use reads::{CallVerdict, ReadVerdict};
 pub use rule::{Rule, RuleRef};
 pub use schema::SCHEMA;
-pub use template::{TEMPLATES, Template, TemplateFile};
-pub use testing::{Flat, Outcome};
-pub use written::{ChangedFile, ChangedFiles};
+pub use template::{PolicyTemplate, PolicyTemplateFile, TEMPLATES};
+pub use testing::{ConstantRateCounter, PolicyTestOutcome};
 
 use crate::capability::Catalogue;
 use crate::ids::AgentName;
 use crate::tier::Tier;
-use fault::Faults;
-use index::Index;
-use layer::File;
-use project::Projects;
+use fault::FaultCollector;
+use index::RuleIndex;
+use layer::PolicyFile;
+use project::AgentProjects;
 
 /// Files people write, read so that every problem can be shown where it stands. `sluice.yaml` is read
 /// with it too.
 pub mod reading {
-    pub use super::fault::{Family, Faults};
+    pub use super::fault::{FaultCollector, FileFaultCodes};
     pub use super::suggest::{closest, escape, is_unsafe};
-    pub use super::yaml::{Comment, Document, Key, Kind, Node, parse};
+    pub use super::yaml::{YamlComment, YamlDocument, YamlKey, YamlNode, YamlValue, parse};
 }
 
 /// The immutable layer.
@@ -75,10 +77,10 @@ pub mod reading {
 pub const SYSTEM: &str = include_str!("../../../policies/system.yaml");
 const SYSTEM_NAME: &str = "system.yaml";
 
-/// The text of one policy file.
+/// One policy file with its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    /// How messages call it, usually its path.
+pub struct PolicySource {
+    /// Its name in messages, usually its path.
     pub name: String,
     /// Its content.
     pub text: String,
@@ -86,31 +88,31 @@ pub struct Source {
 
 /// All files of one policy. The system layer is not among them: it is part of the program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sources {
+pub struct PolicySources {
     /// `org.yaml`.
-    pub org: Option<Source>,
+    pub org: Option<PolicySource>,
     /// `agents/<name>.yaml`.
-    pub agents: Vec<(AgentName, Source)>,
+    pub agents: Vec<(AgentName, PolicySource)>,
 }
 
-/// A policy and what its author should look at.
+/// A policy, and warnings for its author.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedPolicy {
     /// Ready to judge.
     pub policy: Arc<Policy>,
-    /// By file and line.
-    pub warnings: Vec<Fault>,
+    /// Sorted by file and line.
+    pub warnings: Vec<FileFault>,
 }
 
 /// All rules of a gateway, ready to judge.
 #[derive(Debug)]
 pub struct Policy {
     /// The system file first.
-    files: Vec<File>,
+    files: Vec<PolicyFile>,
     org: Option<u32>,
     default: Option<Tier>,
-    index: Index,
-    projects: Projects,
+    index: RuleIndex,
+    projects: AgentProjects,
     catalogue: Arc<Catalogue>,
     version: String,
 }
@@ -120,28 +122,32 @@ impl Policy {
     ///
     /// # Errors
     /// All problems of all files, if one of them is an error.
-    pub fn load(sources: &Sources, catalogue: &Arc<Catalogue>) -> Result<Loaded, LoadErrors> {
+    pub fn load(sources: &PolicySources, catalogue: &Arc<Catalogue>) -> Result<LoadedPolicy, PolicyLoadError> {
         Self::load_with_system(SYSTEM, sources, catalogue)
     }
 
-    fn load_with_system(system: &str, sources: &Sources, catalogue: &Arc<Catalogue>) -> Result<Loaded, LoadErrors> {
+    fn load_with_system(
+        system: &str,
+        sources: &PolicySources,
+        catalogue: &Arc<Catalogue>,
+    ) -> Result<LoadedPolicy, PolicyLoadError> {
         let mut faults = Vec::new();
         let mut failed = false;
         let mut files = Vec::new();
-        let mut read = |name: &str, text: &str, owner: (Layer, Option<&AgentName>)| {
-            let mut found = Faults::new(name, text);
-            files.push(layer::file(name, text, owner, catalogue, &mut found));
+        let mut read = |name: &str, text: &str, owner: (PolicyLayer, Option<&AgentName>)| {
+            let mut found = FaultCollector::new(name, text);
+            files.push(layer::read_file(name, text, owner, catalogue, &mut found));
             failed |= found.failed();
             faults.extend(found.into_list());
         };
-        read(SYSTEM_NAME, system, (Layer::System, None));
+        read(SYSTEM_NAME, system, (PolicyLayer::System, None));
         if let Some(org) = &sources.org {
-            read(&org.name, &org.text, (Layer::Org, None));
+            read(&org.name, &org.text, (PolicyLayer::Org, None));
         }
         let mut agents: Vec<_> = sources.agents.iter().collect();
         agents.sort_by(|(left, _), (right, _)| left.cmp(right));
         for (agent, source) in &agents {
-            read(&source.name, &source.text, (Layer::Agent, Some(agent)));
+            read(&source.name, &source.text, (PolicyLayer::Agent, Some(agent)));
         }
         for pair in agents.windows(2) {
             if let [(one, first), (other, second)] = pair
@@ -149,16 +155,16 @@ impl Policy {
             {
                 failed = true;
                 let message = format!("`{one}` already has a file: {}", first.name);
-                faults.push(Fault::of_file("policy.two_files", second.name.clone(), message));
+                faults.push(FileFault::of_file("policy.two_files", second.name.clone(), message));
             }
         }
         if failed {
-            return Err(LoadErrors { faults });
+            return Err(PolicyLoadError { faults });
         }
         let org = sources.org.as_ref().map(|_| 1);
-        let default = files.iter().find(|file| file.layer == Layer::Org).and_then(|file| file.default);
-        let index = Index::new(&files, catalogue);
-        let mut projects = Projects::default();
+        let default = files.iter().find(|file| file.layer == PolicyLayer::Org).and_then(|file| file.default);
+        let index = RuleIndex::new(&files, catalogue);
+        let mut projects = AgentProjects::default();
         for file in &files {
             match (&file.projects, &file.agent) {
                 (Some(folders), Some(agent)) => drop(projects.own.insert(agent.clone(), folders.clone())),
@@ -168,10 +174,10 @@ impl Policy {
         }
         let version = version(system, sources.org.as_ref(), &agents, catalogue);
         let policy = Self { files, org, default, index, projects, catalogue: Arc::clone(catalogue), version };
-        Ok(Loaded { policy: Arc::new(policy), warnings: faults })
+        Ok(LoadedPolicy { policy: Arc::new(policy), warnings: faults })
     }
 
-    /// Names exactly these rules: `sha256:` over all files and the catalogue.
+    /// The version of exactly these rules: `sha256:` over all files and the catalogue.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
@@ -183,7 +189,7 @@ impl Policy {
         self.files.get(rule.file as usize)?.rules.get(rule.rule as usize)
     }
 
-    /// Where that rule stands: `org.yaml:12`.
+    /// The place of that rule: `org.yaml:12`.
     #[must_use]
     pub fn location(&self, rule: RuleRef) -> String {
         let file = self.files.get(rule.file as usize).map_or("?", |file| file.name.as_str());
@@ -204,13 +210,13 @@ impl Policy {
 
     /// How many rules there are, without those of the system.
     #[must_use]
-    pub fn rules(&self) -> usize {
+    pub fn rule_count(&self) -> usize {
         self.files.iter().skip(1).map(|file| file.rules.len()).sum()
     }
 
     /// How many tests its files hold, without those of the system.
     #[must_use]
-    pub fn tests(&self) -> usize {
+    pub fn test_count(&self) -> usize {
         self.files.iter().skip(1).map(|file| file.tests.len()).sum()
     }
 
@@ -221,16 +227,16 @@ impl Policy {
     }
 }
 
-/// Whether a name is that of a tool only its client knows.
+/// Whether a name is that of a tool that only its client knows.
 fn is_custom(name: &str) -> bool {
     name.starts_with("custom:")
 }
 
-/// What of an argument decides.
-struct Judged<'a>(&'a crate::capability::Param);
+/// The parts of an argument that rules can depend on.
+struct HashedParam<'a>(&'a crate::capability::CapabilityParam);
 
-/// As it was printed when versions were first kept: the same rules have the same version.
-impl std::fmt::Debug for Judged<'_> {
+/// As it was printed when versions were introduced: the same rules keep the same version.
+impl std::fmt::Debug for HashedParam<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Param");
         shown.field("name", &self.0.name).field("kind", &self.0.kind).field("required", &self.0.required);
@@ -242,7 +248,12 @@ impl std::fmt::Debug for Judged<'_> {
     }
 }
 
-fn version(system: &str, org: Option<&Source>, agents: &[&(AgentName, Source)], catalogue: &Catalogue) -> String {
+fn version(
+    system: &str,
+    org: Option<&PolicySource>,
+    agents: &[&(AgentName, PolicySource)],
+    catalogue: &Catalogue,
+) -> String {
     let mut hash = Sha256::new_with_prefix(b"sluice policy v1\0");
     let mut add = |part: &str| {
         hash.update((part.len() as u64).to_be_bytes());
@@ -258,8 +269,8 @@ fn version(system: &str, org: Option<&Source>, agents: &[&(AgentName, Source)], 
     add("catalogue");
     for capability in catalogue.iter() {
         add(capability.name.as_str());
-        // Only what rules can turn on: a better sentence about an argument is no other policy.
-        let params: Vec<_> = capability.params.iter().map(Judged).collect();
+        // Only what rules can depend on: a better description of an argument does not change the policy.
+        let params: Vec<_> = capability.params.iter().map(HashedParam).collect();
         add(&format!("{:?} {params:?}", capability.effect));
     }
     let hash: [u8; 32] = hash.finalize().into();

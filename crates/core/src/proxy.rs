@@ -1,6 +1,6 @@
-//! A security proxy as its file declares it: one untrusted service, a few requests, the shape of each answer.
+//! A security proxy as its file declares it: one untrusted service, a few requests, the schema of each answer.
 //!
-//! Takes `proxies/<name>.yaml`; gives the declaration, the capabilities it brings and everything that is
+//! Takes `proxies/<name>.yaml`; gives the declaration, the capabilities it adds and everything that is
 //! wrong with it. Promise: what passes [`Proxy::check`] has a schema for every answer, a limiter, an
 //! allow-list of exactly the requests it makes, and no secret in a request it spells out.
 
@@ -14,22 +14,26 @@ mod shape;
 pub mod spawn;
 
 pub use budget::{
-    Amount, BudgetLimit, NotAnAmount, ProxyBudget, ProxyUsage, TOLD_AT, day_of, news, start_of, until_next_day,
+    BudgetLimit, MoneyAmount, MoneyParseError, ProxyBudget, ProxyUsage, TOLD_AT, day_of, share_to_announce, start_of,
+    until_next_day,
 };
-pub use check::Flaw;
-pub use continuity::{DraftMove, DraftUse, Exchange, NotTaken, OpenDraft, Proposal, Side, Told};
-pub use request::{FillError, Request};
-pub(crate) use request::{Piece, encode, fill, fill_json, pieces, plain};
+pub use check::ProxyFlaw;
+pub use continuity::{
+    ContinuityProposal, DraftMove, DraftUse, OpenDraft, PastExchange, ProposalError, ProxyCounterparty,
+    ProxyTaskHistory,
+};
+pub use request::{FillError, ProxyRequest};
+pub(crate) use request::{TemplatePiece, encode, fill, fill_json, pieces, plain};
 pub use score::{NEEDS_PROXY, RoutingScore, ScoreReason};
-pub use shape::{Strictness, is_summary, project, summary, tighten};
+pub use shape::{SchemaStrictness, is_summary, project, summary, tighten};
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::capability::{Capability, Effect, EffectClass, Param, ParamKind};
-use crate::clock::Span;
+use crate::capability::{Capability, CapabilityParam, Effect, EffectClass, ParamKind};
+use crate::clock::Millis;
 use crate::ids::{CapabilityName, ServiceName};
 use crate::throttle::BreakerConfig;
 use crate::tier::Tier;
@@ -43,44 +47,44 @@ const NAME: usize = 40;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proxy {
-    /// The untrusted service, as people call it.
+    /// The untrusted service, by its name for people.
     pub service: String,
     /// What the proxy is for, in a sentence.
     pub purpose: String,
-    /// Where the service is: scheme, host, port, and a path every request starts with.
+    /// The address of the service: scheme, host, port, and a path every request starts with.
     pub base_url: String,
-    /// How well the service is known. Decides how strictly answers are read and whether posts are asked
-    /// about; never whether they are screened.
+    /// How well the service is known. Decides how strictly answers are read and whether posts need approval;
+    /// never whether they are screened.
     #[serde(default)]
-    pub trust: Trust,
-    /// How much of the sandbox must be there.
+    pub trust: ProxyTrust,
+    /// How much of the sandbox is required.
     #[serde(default)]
-    pub isolation: Isolation,
+    pub isolation: ProxyIsolation,
     /// The name of the secret that the gateway adds to its requests, if any.
     #[serde(default)]
     pub credential: Option<String>,
     /// Addresses that are reached although they are private, for services of one's own network.
     #[serde(default)]
     pub allow_addresses: Vec<String>,
-    /// How much it may do. Must be written down.
+    /// Its limits. Must be declared.
     #[serde(default)]
-    pub limits: Option<Limits>,
+    pub limits: Option<ProxyLimits>,
     /// What its tasks may use within a day.
     #[serde(default)]
     pub budget: ProxyBudget,
     /// For a proxy with a lasting account.
     #[serde(default)]
-    pub identity: Option<Identity>,
+    pub identity: Option<ProxyIdentity>,
     /// The requests it makes, by name.
     #[serde(default)]
-    pub operations: BTreeMap<String, Operation>,
+    pub operations: BTreeMap<String, ProxyOperation>,
 }
 
-/// How well a service is known.
+/// How well a service is known: the trust in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Trust {
-    /// Not at all: an answer with one unknown field is refused, every post is asked about.
+pub enum ProxyTrust {
+    /// Not at all: an answer with one unknown field is refused, every post needs approval.
     #[default]
     Acquaintance,
     /// Unknown fields are left out; posts follow the rules.
@@ -89,10 +93,10 @@ pub enum Trust {
     Ally,
 }
 
-/// How much of the sandbox must be there.
+/// How much of the sandbox is required.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Isolation {
+pub enum ProxyIsolation {
     /// All of it, whatever the configuration allows otherwise.
     #[default]
     Maximum,
@@ -100,10 +104,10 @@ pub enum Isolation {
     Configured,
 }
 
-/// How much a proxy may do.
+/// The limits of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Limits {
+pub struct ProxyLimits {
     /// Requests in a minute.
     #[serde(default = "per_minute")]
     pub per_minute: u32,
@@ -125,7 +129,7 @@ pub struct Limits {
     /// How long the first pause lasts; each further one lasts twice as long.
     #[serde(default = "breaker_pause_seconds")]
     pub breaker_pause_seconds: u32,
-    /// The longest pause that is not the service's own wish.
+    /// The longest pause that the service did not ask for itself.
     #[serde(default = "breaker_longest_pause_seconds")]
     pub breaker_longest_pause_seconds: u32,
 }
@@ -155,7 +159,7 @@ const fn breaker_longest_pause_seconds() -> u32 {
     900
 }
 
-impl Default for Limits {
+impl Default for ProxyLimits {
     fn default() -> Self {
         Self {
             per_minute: per_minute(),
@@ -170,11 +174,11 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl ProxyLimits {
     /// How long one task may take.
     #[must_use]
-    pub const fn wall(&self) -> Span {
-        Span::from_secs(self.timeout_minutes as u64 * 60)
+    pub const fn wall(&self) -> Millis {
+        Millis::from_secs(self.timeout_minutes as u64 * 60)
     }
 
     /// When refusals of the service pause it, and for how long.
@@ -182,33 +186,33 @@ impl Limits {
     pub const fn breaker(&self) -> BreakerConfig {
         BreakerConfig {
             refusals: self.breaker_refusals,
-            first_pause: Span::from_secs(self.breaker_pause_seconds as u64),
-            longest_pause: Span::from_secs(self.breaker_longest_pause_seconds as u64),
+            first_pause: Millis::from_secs(self.breaker_pause_seconds as u64),
+            longest_pause: Millis::from_secs(self.breaker_longest_pause_seconds as u64),
         }
     }
 }
 
-/// A lasting account behind processes that do not last.
+/// A lasting account behind short-lived processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Identity {
-    /// The argument that names the other side of an exchange.
+pub struct ProxyIdentity {
+    /// The argument that names the other party of an exchange.
     pub relation: String,
-    /// How many past exchanges with the same side a task is told of.
+    /// How many past exchanges with the same party a task receives.
     #[serde(default = "recent")]
     pub recent: u32,
-    /// How many of the sides last dealt with a task is told of whose operation names none.
+    /// How many recent parties a task receives whose operation names none.
     #[serde(default)]
     pub relations: u32,
-    /// How many drafts in progress a task is told of.
+    /// How many drafts in progress a task receives.
     #[serde(default = "recent")]
     pub drafts: u32,
-    /// What may be kept about a side, by name. What is not declared is not kept.
+    /// What may be kept about a party, by name. What is not declared is not kept.
     #[serde(default)]
-    pub facts: BTreeMap<String, Argument>,
+    pub facts: BTreeMap<String, ProxyArgument>,
     /// What may be kept in a draft, by name.
     #[serde(default)]
-    pub draft: BTreeMap<String, Argument>,
+    pub draft: BTreeMap<String, ProxyArgument>,
     /// After how many days the credential is replaced.
     #[serde(default = "rotate_days")]
     pub rotate_days: u32,
@@ -224,12 +228,12 @@ const fn rotate_days() -> u32 {
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Operation {
+pub struct ProxyOperation {
     /// What it does, in a sentence.
     pub summary: String,
     /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
     #[serde(default)]
-    pub method: Method,
+    pub method: ProxyMethod,
     /// The path after the base, with `{argument}` for whole parts of it.
     pub path: String,
     /// The query, by name; values may hold `{argument}`.
@@ -238,16 +242,16 @@ pub struct Operation {
     /// The body as JSON; texts may hold `{argument}`, a text that is nothing but one becomes its value.
     #[serde(default)]
     pub body: Option<Value>,
-    /// What a call may say.
+    /// The arguments of a call, by name.
     #[serde(default)]
-    pub arguments: BTreeMap<String, Argument>,
-    /// The JSON Schema of an answer. Must be written down.
+    pub arguments: BTreeMap<String, ProxyArgument>,
+    /// The JSON Schema of an answer. Must be declared.
     #[serde(default)]
     pub answer: Option<Value>,
-    /// What the agent is given of it.
+    /// What the agent gets of the answer.
     #[serde(default)]
-    pub output: Output,
-    /// What is kept about the other side: a fact, and the place in the answer (`/id`) or the argument (`{text}`) it
+    pub output: ProxyOutput,
+    /// What is kept about the other party: a fact, and the place in the answer (`/id`) or the argument (`{text}`) it
     /// is taken from.
     #[serde(default)]
     pub remember: BTreeMap<String, String>,
@@ -259,7 +263,7 @@ pub struct Operation {
 /// The method of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Method {
+pub enum ProxyMethod {
     /// Fetches.
     #[default]
     Get,
@@ -273,8 +277,8 @@ pub enum Method {
     Delete,
 }
 
-impl Method {
-    /// As it stands in a request.
+impl ProxyMethod {
+    /// Its name, as in a request.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -287,10 +291,10 @@ impl Method {
     }
 }
 
-/// What an agent is given of an answer. Never the answer as it came.
+/// What an agent gets of an answer. Never the original answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Output {
+pub enum ProxyOutput {
     /// The fields of the schema, screened.
     #[default]
     Data,
@@ -301,17 +305,17 @@ pub enum Output {
 /// One argument.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Argument {
+pub struct ProxyArgument {
     /// Its shape.
     #[serde(rename = "type")]
-    pub kind: Kind,
-    /// Whether a call must say it.
+    pub kind: ProxyArgumentKind,
+    /// Whether a call must contain it.
     #[serde(default)]
     pub required: bool,
     /// Longest text, largest number.
     #[serde(default)]
     pub max: Option<u64>,
-    /// The only texts there are.
+    /// The only texts that are accepted.
     #[serde(default)]
     pub choices: Vec<String>,
 }
@@ -319,7 +323,7 @@ pub struct Argument {
 /// The shape of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ProxyArgumentKind {
     /// A text.
     Text,
     /// A whole number.
@@ -328,42 +332,42 @@ pub enum Kind {
     Boolean,
 }
 
-/// Why a file is no declaration.
+/// Why a file is not a declaration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unreadable(pub String);
+pub struct ProxyFileError(pub String);
 
 impl Proxy {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it is too large, not YAML, or has a field that does not exist. The words name line and column.
-    pub fn from_yaml(text: &str) -> Result<Self, Unreadable> {
+    /// When it is too large, not YAML, or has an unknown field. The error names line and column.
+    pub fn from_yaml(text: &str) -> Result<Self, ProxyFileError> {
         if text.len() > MAX_BYTES {
-            return Err(Unreadable(format!("larger than {MAX_BYTES} bytes")));
+            return Err(ProxyFileError(format!("larger than {MAX_BYTES} bytes")));
         }
-        serde_saphyr::from_str(text).map_err(|error| Unreadable(error.to_string()))
+        serde_saphyr::from_str(text).map_err(|error| ProxyFileError(error.to_string()))
     }
 
     /// Everything that is wrong with it. An empty list means that it may run.
     #[must_use]
-    pub fn check(&self, name: &str) -> Vec<Flaw> {
+    pub fn check(&self, name: &str) -> Vec<ProxyFlaw> {
         check::check(self, name)
     }
 
-    /// What a person should look at although it may run.
+    /// Warnings for a person, although it may run.
     #[must_use]
-    pub fn warnings(&self) -> Vec<Flaw> {
+    pub fn warnings(&self) -> Vec<ProxyFlaw> {
         check::warnings(self)
     }
 
-    /// Its limits; the general ones where none are written down.
+    /// Its limits; the default ones where none are declared.
     #[must_use]
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> ProxyLimits {
         self.limits.unwrap_or_default()
     }
 
-    /// The service it is counted and frozen under.
+    /// The service under which it is counted and frozen.
     #[must_use]
     pub fn service_name(name: &str) -> Option<ServiceName> {
         is_name(name).then(|| ServiceName::new(format!("proxy.{name}")).ok()).flatten()
@@ -371,12 +375,12 @@ impl Proxy {
 
     /// The operation behind a capability of the proxy of this name.
     #[must_use]
-    pub fn operation(&self, name: &str, capability: &CapabilityName) -> Option<(&str, &Operation)> {
+    pub fn operation(&self, name: &str, capability: &CapabilityName) -> Option<(&str, &ProxyOperation)> {
         let operation = capability.as_str().strip_prefix("proxy.")?.strip_prefix(name)?.strip_prefix('.')?;
         self.operations.get_key_value(operation).map(|(name, operation)| (name.as_str(), operation))
     }
 
-    /// What can be asked of it.
+    /// Its capabilities.
     #[must_use]
     pub fn capabilities(&self, name: &str) -> Vec<Capability> {
         let Some(service) = Self::service_name(name) else { return Vec::new() };
@@ -389,8 +393,8 @@ impl Proxy {
             .collect()
     }
 
-    fn capability(&self, name: CapabilityName, service: ServiceName, about: &Operation) -> Capability {
-        let reads = about.method == Method::Get;
+    fn capability(&self, name: CapabilityName, service: ServiceName, about: &ProxyOperation) -> Capability {
+        let reads = about.method == ProxyMethod::Get;
         let relation = self.identity.as_ref().map(|identity| identity.relation.as_str());
         Capability {
             name,
@@ -401,14 +405,14 @@ impl Proxy {
             delay_s: 30,
             summary: format!("{} Routing score {}.", about.summary, self.routing_score(about)),
             params: about.arguments.iter().map(|(name, argument)| argument.param(name, relation)).collect(),
-            usual: (!reads && self.trust == Trust::Acquaintance).then_some(Tier::ApprovalRequired),
+            usual: (!reads && self.trust == ProxyTrust::Acquaintance).then_some(Tier::ApprovalRequired),
             schema: Some(about.arguments_schema()),
             definition: None,
         }
     }
 }
 
-impl Operation {
+impl ProxyOperation {
     /// The schema of its arguments.
     #[must_use]
     pub fn arguments_schema(&self) -> Value {
@@ -422,37 +426,37 @@ impl Operation {
     }
 }
 
-impl Argument {
-    fn param(&self, name: &str, relation: Option<&str>) -> Param {
+impl ProxyArgument {
+    fn param(&self, name: &str, relation: Option<&str>) -> CapabilityParam {
         let kind = match self.kind {
-            Kind::Text => ParamKind::Text,
-            Kind::Integer => ParamKind::Integer,
-            Kind::Boolean => ParamKind::Boolean,
+            ProxyArgumentKind::Text => ParamKind::Text,
+            ProxyArgumentKind::Integer => ParamKind::Integer,
+            ProxyArgumentKind::Boolean => ParamKind::Boolean,
         };
-        Param { required: self.required, target: relation == Some(name), ..Param::new(name, kind) }
+        CapabilityParam { required: self.required, target: relation == Some(name), ..CapabilityParam::new(name, kind) }
     }
 
     fn schema(&self) -> Value {
         match self.kind {
-            Kind::Text if !self.choices.is_empty() => serde_json::json!({"enum": self.choices}),
-            Kind::Text => serde_json::json!({"type": "string", "maxLength": self.max.unwrap_or(1000)}),
-            Kind::Integer => {
+            ProxyArgumentKind::Text if !self.choices.is_empty() => serde_json::json!({"enum": self.choices}),
+            ProxyArgumentKind::Text => serde_json::json!({"type": "string", "maxLength": self.max.unwrap_or(1000)}),
+            ProxyArgumentKind::Integer => {
                 serde_json::json!({"type": "integer", "minimum": 0, "maximum": self.max.unwrap_or(u64::from(u32::MAX))})
             }
-            Kind::Boolean => serde_json::json!({"type": "boolean"}),
+            ProxyArgumentKind::Boolean => serde_json::json!({"type": "boolean"}),
         }
     }
 
-    /// Whether a value is one it allows.
+    /// Whether a value is allowed.
     #[must_use]
     pub fn allows(&self, value: &Value) -> bool {
         match (self.kind, value) {
-            (Kind::Text, Value::String(text)) if !self.choices.is_empty() => self.choices.contains(text),
-            (Kind::Text, Value::String(text)) => text.chars().count() as u64 <= self.max.unwrap_or(1000),
-            (Kind::Integer, Value::Number(number)) => {
+            (ProxyArgumentKind::Text, Value::String(text)) if !self.choices.is_empty() => self.choices.contains(text),
+            (ProxyArgumentKind::Text, Value::String(text)) => text.chars().count() as u64 <= self.max.unwrap_or(1000),
+            (ProxyArgumentKind::Integer, Value::Number(number)) => {
                 number.as_u64().is_some_and(|number| number <= self.max.unwrap_or(u64::from(u32::MAX)))
             }
-            (Kind::Boolean, Value::Bool(_)) => true,
+            (ProxyArgumentKind::Boolean, Value::Bool(_)) => true,
             _ => false,
         }
     }
@@ -574,7 +578,7 @@ operations:
         assert_eq!(feed.service().as_str(), "proxy.moltbook");
         assert!(reply.param("author").unwrap().target && !reply.param("text").unwrap().target);
         let mut friend = moltbook();
-        friend.trust = Trust::Friend;
+        friend.trust = ProxyTrust::Friend;
         assert_eq!(friend.capabilities("moltbook")[1].usual, None);
         let mut catalogue = crate::capability::Catalogue::builtin().unwrap();
         found.into_iter().for_each(|capability| catalogue.add(capability).unwrap());
@@ -602,7 +606,8 @@ operations:
         let limit = &proxy.operations["feed"].arguments["limit"];
         assert!(limit.allows(&50.into()) && !limit.allows(&51.into()) && !limit.allows(&(-1).into()));
         assert!(!limit.allows(&"5".into()) && !limit.allows(&5.5.into()));
-        let choice = Argument { kind: Kind::Text, required: false, max: None, choices: vec!["a".into()] };
+        let choice =
+            ProxyArgument { kind: ProxyArgumentKind::Text, required: false, max: None, choices: vec!["a".into()] };
         assert!(choice.allows(&"a".into()) && !choice.allows(&"b".into()));
     }
 

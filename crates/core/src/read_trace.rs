@@ -1,8 +1,8 @@
-//! What the record keeps of a read: which objects were given, how many, and how fresh they were. Never content.
+//! The trace of a read in the audit log: which objects were returned, how many, and how old they were. Never content.
 //!
 //! Takes the arguments and the answer of a read; gives ids, a count, and keyed hashes of the query and of the answer.
-//! Promise: nothing of an answer but ids gets into the trace; what is written into an entry is read back the same; a
-//! trace has at most [`MOST_IDS`] ids and says how many more there were.
+//! Promise: only ids of an answer get into the trace; a trace that is written into an entry is read back unchanged; a
+//! trace has at most [`MOST_IDS`] ids and the number of further ones.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +18,23 @@ use crate::json;
 pub const MOST_IDS: usize = 8;
 /// Most bytes that the ids of one entry take together.
 const ROOM: usize = 140;
-/// Longest id that is kept whole, in bytes. Of a longer one the beginning is kept, and a keyed hash of all of it.
+/// Longest id that is kept in full, in bytes. Of a longer one the beginning is kept, with a keyed hash of all of it.
 const LONGEST_ID: usize = 80;
 /// Characters of a longer id that are kept before its hash.
 const BEGINNING: usize = 40;
-/// Bytes of a keyed hash: no two of them are alike by accident, and without the key they say nothing.
+/// Bytes of a keyed hash: two of them are never equal by accident, and without the key they reveal nothing.
 const HASH: usize = 12;
 
-/// Arguments that say what is looked for.
+/// Arguments of searches.
 const QUERIES: [&str; 5] = ["query", "pattern", "prefix", "search", "filter"];
-/// Members that name an object, besides those that end in `_id`.
+/// Fields that name an object, besides those that end in `_id`.
 const IDS: [&str; 7] = ["message_id", "id", "uid", "sha256", "sha", "commit", "hash"];
-/// Members that name an object where a name is no content: files, keys, branches.
+/// Fields that name an object where the name is not content: files, keys, branches.
 const NAMES: [&str; 3] = ["path", "key", "name"];
-/// What the services are called whose objects go by such names.
+/// Prefixes of the services whose objects have such names.
 const NAMED: [&str; 6] = ["filesystem.", "state.", "git.", "process.", "scheduler.", "secrets."];
-/// Services whose ids are the gateway's own or those of a local copy. What another service calls an id may be anything
-/// that it, or somebody writing to it, chose: of its answers only the number and the hash are kept.
+/// Services whose ids come from the gateway or from a local replica. An id of another service may be any text that the
+/// service, or a person who writes to it, chose: of its answers only the number and the hash are kept.
 const OWN: [&str; 12] = [
     "agent.",
     "alerts.",
@@ -49,27 +49,27 @@ const OWN: [&str; 12] = [
     "state.",
     "system.",
 ];
-/// Lists of texts that are names.
+/// Lists of texts that are object names.
 const LISTS: [&str; 4] = ["keys", "ids", "paths", "files"];
 
-/// What the record keeps of one read.
+/// The trace of one read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReadTrace {
-    /// How many objects the answer holds.
+    /// The number of objects in the answer.
     pub count: u64,
     /// The ids of the first of them.
     pub ids: Vec<String>,
-    /// How many ids are not named here.
+    /// The number of further ids.
     pub more: u64,
-    /// The keyed hash of what was looked for, if the call was a search.
+    /// The keyed hash of the query, if the call was a search.
     pub query: Option<String>,
     /// The keyed hash of the answer.
     pub result: String,
-    /// How old the local copy was, in seconds, if the answer came from one.
+    /// The age of the local replica in seconds, if the answer came from one.
     pub age_s: Option<u64>,
 }
 
-/// The keyed hash of a text, as it stands in an entry.
+/// The keyed hash of a text, in the form of an audit entry.
 #[must_use]
 pub fn keyed_hash(key: &[u8; 32], text: &[u8]) -> String {
     let whole = commit(key, text).0;
@@ -77,7 +77,7 @@ pub fn keyed_hash(key: &[u8; 32], text: &[u8]) -> String {
 }
 
 impl ReadTrace {
-    /// The trace of one read.
+    /// Makes the trace of one read.
     #[must_use]
     pub fn of(key: &[u8; 32], capability: &CapabilityName, arguments: &Map<String, Value>, result: &Value) -> Self {
         let is_named = NAMED.iter().any(|start| capability.as_str().starts_with(start));
@@ -86,7 +86,7 @@ impl ReadTrace {
         if found.is_empty() && list_in(result).is_none() {
             found.extend(id_of(arguments, is_named));
         }
-        // SECURITY: content of the outside never gets into the record by being called an id.
+        // SECURITY: outside content never gets into the audit log because a service calls it an id.
         if !OWN.iter().any(|start| capability.as_str().starts_with(start)) {
             found.clear();
         }
@@ -106,12 +106,12 @@ impl ReadTrace {
             more: (seen.len() - ids.len()) as u64,
             ids,
             query: query.map(|query| keyed_hash(key, query.as_bytes())),
-            result: keyed_hash(key, &json::canonical(result)),
+            result: keyed_hash(key, &json::to_canonical_bytes(result)),
             age_s: result.pointer("/freshness/age_s").and_then(Value::as_u64),
         }
     }
 
-    /// Writes it into the details of an entry.
+    /// Writes the trace into the details of an entry.
     pub fn write(&self, detail: &mut BTreeMap<String, String>) {
         detail.insert("count".into(), self.count.to_string());
         if !self.ids.is_empty() {
@@ -124,7 +124,7 @@ impl ReadTrace {
         detail.extend(self.age_s.map(|age| ("age_s".to_owned(), age.to_string())));
     }
 
-    /// Reads it back. None for an entry that has no trace: of something else, or of an earlier release.
+    /// Reads the trace back. `None` for an entry without a trace: of another kind, or of an earlier release.
     #[must_use]
     pub fn read(detail: &BTreeMap<String, String>) -> Option<Self> {
         let (count, result) = (detail.get("count")?.parse().ok()?, detail.get("result")?.clone());
@@ -139,7 +139,7 @@ impl ReadTrace {
         Some(trace)
     }
 
-    /// Whether it names this object, or a search for exactly this text.
+    /// Whether the trace names this object, or a search for exactly this text.
     #[must_use]
     pub fn names(&self, target: &str, query_hash: Option<&str>) -> bool {
         let is_query = query_hash.is_some_and(|hash| self.query.as_deref() == Some(hash));
@@ -180,7 +180,7 @@ fn found_in(result: &Value, is_named: bool) -> (Vec<String>, u64) {
     (id.into_iter().collect(), u64::from(!is_absent))
 }
 
-/// What an object is called.
+/// The id of an object.
 fn id_of(members: &Map<String, Value>, is_named: bool) -> Option<String> {
     let name = |names: &[&str]| names.iter().find_map(|name| members.get(*name)?.as_str()).map(str::to_owned);
     let named = if is_named { name(&NAMES) } else { None };
@@ -189,7 +189,7 @@ fn id_of(members: &Map<String, Value>, is_named: bool) -> Option<String> {
     named.or_else(known).or_else(other)
 }
 
-/// An id of a service. What has blanks or is longer than any id is a text, and stays out.
+/// An id of a service. A text with blanks, or longer than any id, is not an id.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::Number(number) => Some(number.to_string()),

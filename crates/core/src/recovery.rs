@@ -1,8 +1,8 @@
 //! Recovery: is this database the one that this gateway wrote to last?
 //!
-//! Takes what the state file outside the database remembers and what the database says; gives a [`Judgement`].
+//! Takes what the state file outside the database remembers and what the database contains; gives a [`StartupDecision`].
 //! Promise: a database that lacks anything the file remembers, that has another history, or that belongs to another
-//! gateway is suspected, and each difference is named with its position. What a crash leaves behind is never suspected:
+//! gateway is suspected, and each difference is named with its position. The state after a crash is never suspected:
 //! the database may be ahead of the file by as much as the file reserved, and by one start that the file announced.
 
 use std::collections::BTreeMap;
@@ -10,41 +10,41 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::audit::Hash;
-use crate::clock::Timestamp;
+use crate::audit::AuditHash;
+use crate::clock::UtcMillis;
 use crate::ids::NodeName;
 
-/// Names the form of the state file.
+/// The form of the state file.
 pub const FORM: &str = "sluicegate-state-v1";
 /// How many audit entries a node may write before its state file has to be written again.
 pub const RESERVED: u64 = 100_000;
 
-/// What the state file holds.
+/// The contents of the state file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GatewayState {
     /// [`FORM`].
     pub form: String,
-    /// The gateway, as the database names it too.
+    /// The id of the gateway, as in the database.
     pub instance: String,
     /// The node that wrote the file.
     pub node: NodeName,
     /// The last start that both the file and the database know of. Zero before the first.
     pub epoch: u64,
-    /// A start that was announced here and may or may not be in the database.
+    /// A start that was announced in the file and may or may not be in the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starting: Option<u64>,
-    /// Every audit log of the database, as far as it was durable when the file was written.
+    /// Every audit log of the database, up to the entries that were durable when the file was written.
     pub logs: BTreeMap<NodeName, LogMark>,
-    /// Checkpoints before this byte of the checkpoints file were given up by a person.
+    /// A person gave up the checkpoints before this byte of the checkpoints file.
     #[serde(default)]
     pub checkpoints_from: u64,
-    /// How long the checkpoints file was.
+    /// The length of the checkpoints file.
     #[serde(default)]
     pub checkpoints_length: u64,
     /// Why the database is not trusted, until a person has decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suspicion: Option<Suspicion>,
+    pub suspicion: Option<DatabaseSuspicion>,
 }
 
 /// One audit log in the state file.
@@ -54,8 +54,8 @@ pub struct LogMark {
     /// Number of entries.
     pub size: u64,
     /// Hash of the last of them, or the genesis value.
-    pub hash: Hash,
-    /// How many entries there may be before the file is written again; only for logs of this node.
+    pub hash: AuditHash,
+    /// The greatest number of entries before the file is written again; only for logs of this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<u64>,
     /// The last checkpoint this node signed over it, as a signed note.
@@ -76,36 +76,36 @@ pub struct SignedMark {
 /// Why a database is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Suspicion {
+pub struct DatabaseSuspicion {
     /// When it was noticed.
-    pub at: Timestamp,
+    pub at: UtcMillis,
     /// What was found.
-    pub findings: Vec<Finding>,
-    /// Whether a person said that it is being investigated.
+    pub findings: Vec<RecoveryFinding>,
+    /// Whether a person has marked it as under investigation.
     #[serde(default)]
     pub investigating: bool,
 }
 
-/// One difference between what is remembered and what is there.
+/// One difference between the state file and the database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Finding {
-    /// What kind of difference.
-    pub kind: FindingKind,
-    /// Which audit log.
+pub struct RecoveryFinding {
+    /// The kind of the difference.
+    pub kind: RecoveryFindingKind,
+    /// The audit log it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<NodeName>,
     /// Position, start or instance in the database.
     pub database: String,
-    /// Position, start or instance that is remembered outside.
+    /// Position, start or instance in the state file.
     pub remembered: String,
 }
 
-/// What can be different.
+/// The kinds of differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FindingKind {
-    /// There is no state file, and the database says that there was one.
+pub enum RecoveryFindingKind {
+    /// There is no state file, although the database says that there was one.
     StateFileMissing,
     /// The state file cannot be read.
     StateFileUnreadable,
@@ -115,9 +115,9 @@ pub enum FindingKind {
     StartsBehind,
     /// The database knows starts that the file does not.
     StartsAhead,
-    /// A log has fewer entries than are remembered.
+    /// A log has fewer entries than the state file remembers.
     LogBehind,
-    /// A log has other entries than are remembered.
+    /// A log has different entries than the state file remembers.
     LogForked,
     /// A log has more entries than were reserved.
     LogAhead,
@@ -125,13 +125,13 @@ pub enum FindingKind {
     CheckpointMissing,
     /// Entries of a log are missing or do not fit together.
     RecordDamaged,
-    /// The record does not grow out of what was signed last.
+    /// The log does not continue the last signed checkpoint.
     SigningRefused,
-    /// It was put back from a backup by `sluice backup restore`.
+    /// `sluice backup restore` restored it from a backup.
     RestoredFromBackup,
 }
 
-impl FindingKind {
+impl RecoveryFindingKind {
     /// Stable code.
     #[must_use]
     pub const fn code(self) -> &'static str {
@@ -151,21 +151,21 @@ impl FindingKind {
         }
     }
 
-    /// Whether the record itself does not hold together, so that no database of this content can be accepted.
+    /// Whether the audit log itself is damaged, so that no database with this content can be accepted.
     #[must_use]
     pub const fn is_damage(self) -> bool {
         matches!(self, Self::RecordDamaged)
     }
 }
 
-impl Finding {
+impl RecoveryFinding {
     /// A difference of this kind.
     #[must_use]
-    pub fn new(kind: FindingKind, database: impl fmt::Display, remembered: impl fmt::Display) -> Self {
+    pub fn new(kind: RecoveryFindingKind, database: impl fmt::Display, remembered: impl fmt::Display) -> Self {
         Self { kind, log: None, database: database.to_string(), remembered: remembered.to_string() }
     }
 
-    /// In this log.
+    /// Sets the log.
     #[must_use]
     pub fn of(mut self, log: &NodeName) -> Self {
         self.log = Some(log.clone());
@@ -173,78 +173,78 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for RecoveryFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, log, database, remembered } = self;
         if let Some(log) = log {
             write!(f, "log {log}: ")?;
         }
         match kind {
-            FindingKind::StateFileMissing => {
+            RecoveryFindingKind::StateFileMissing => {
                 write!(
                     f,
                     "the state file is missing, and the database counts {database} starts with one. It was looked for at \
-                     {remembered}; if it lies elsewhere, name it with `recovery.state_file`, or start the gateway with the HOME \
+                     {remembered}; if it is elsewhere, name it with `recovery.state_file`, or start the gateway with the HOME \
                      or XDG_STATE_HOME that it had"
                 )
             }
-            FindingKind::StateFileUnreadable => write!(f, "the state file cannot be read: {remembered}"),
-            FindingKind::OtherInstance => {
+            RecoveryFindingKind::StateFileUnreadable => write!(f, "the state file cannot be read: {remembered}"),
+            RecoveryFindingKind::OtherInstance => {
                 write!(f, "the database belongs to gateway {database}, the state file to {remembered}")
             }
-            FindingKind::StartsBehind => {
+            RecoveryFindingKind::StartsBehind => {
                 write!(f, "the database knows start {database}, the state file remembers start {remembered}")
             }
-            FindingKind::StartsAhead => {
+            RecoveryFindingKind::StartsAhead => {
                 write!(f, "the database knows start {database}, the state file only start {remembered}")
             }
-            FindingKind::LogBehind => {
+            RecoveryFindingKind::LogBehind => {
                 write!(
                     f,
                     "the database has {database} entries, {remembered} are remembered: entries are missing from {database} on"
                 )
             }
-            FindingKind::LogForked => {
+            RecoveryFindingKind::LogForked => {
                 write!(
                     f,
                     "entry {database} is not the one that is remembered (hash {remembered}): history before it was changed or cut"
                 )
             }
-            FindingKind::LogAhead => {
+            RecoveryFindingKind::LogAhead => {
                 write!(f, "the database has {database} entries, at most {remembered} were expected")
             }
-            FindingKind::CheckpointMissing => {
+            RecoveryFindingKind::CheckpointMissing => {
                 write!(f, "the checkpoint over {remembered} entries was signed and is not in the database ({database})")
             }
-            FindingKind::RecordDamaged => write!(f, "the record is damaged: {database}"),
-            FindingKind::SigningRefused => write!(f, "the record cannot be signed: {database}"),
-            FindingKind::RestoredFromBackup => {
-                write!(f, "it was restored from backup {remembered}, whose record has {database} entries")
+            RecoveryFindingKind::RecordDamaged => write!(f, "the audit log is damaged: {database}"),
+            RecoveryFindingKind::SigningRefused => write!(f, "the audit log cannot be signed: {database}"),
+            RecoveryFindingKind::RestoredFromBackup => {
+                write!(f, "it was restored from backup {remembered}, whose audit log has {database} entries")
             }
         }
     }
 }
 
-/// What was read of the state file.
+/// The result of reading the state file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remembered {
-    /// There is none.
+pub enum LoadedStateFile {
+    /// There is no file.
     Nothing,
-    /// There is one, and it cannot be read.
+    /// There is a file, but it cannot be read.
     Unreadable(String),
-    /// The file could be read, and this is what it says.
+    /// The file could be read; this is its content.
     State(Box<GatewayState>),
 }
 
-/// What the database says, about the positions that the file remembers.
+/// What the database contains at the positions that the file remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DatabaseFacts {
     /// The gateway it belongs to.
     pub instance: Option<String>,
     /// The last start of the remembered node.
     pub epoch: Option<u64>,
-    /// What this node found before.
-    pub suspicion: Option<Suspicion>,
+    /// What this node suspected before.
+    pub suspicion: Option<DatabaseSuspicion>,
     /// Every log.
     pub logs: BTreeMap<NodeName, LogFacts>,
 }
@@ -255,144 +255,154 @@ pub struct LogFacts {
     /// Number of entries.
     pub size: u64,
     /// Hash of the last of them, or the genesis value.
-    pub hash: Hash,
+    pub hash: AuditHash,
     /// Hash of the last remembered entry, if the database has it.
-    pub at_mark: Option<Hash>,
+    pub at_mark: Option<AuditHash>,
     /// The signed note of the remembered checkpoint's size, if the database has one.
     pub at_checkpoint: Option<String>,
-    /// What does not fit together between its last checkpoint and its end.
+    /// Damage between its last checkpoint and its end.
     pub damage: Option<String>,
+    /// Entries before this one were archived and are no longer in the database.
+    pub pruned_to: u64,
 }
 
-/// What else a node knows when it starts.
+/// Other facts that a node knows when it starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Circumstances {
+pub struct StartupFacts {
     /// The logs this node writes.
     pub own_logs: Vec<NodeName>,
-    /// Whether the key that signs the record was made just now: the data folder is new.
+    /// Whether the key that signs the audit log was just made: the data folder is new.
     pub key_is_new: bool,
     /// Checkpoints of the checkpoints file that the database does not have: log and size.
     pub missing_checkpoints: Vec<(NodeName, u64)>,
 }
 
-/// What to do with a database.
+/// The decision about a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Judgement {
+pub enum StartupDecision {
     /// A new database: a new gateway begins.
     Found,
     /// A database that has no instance yet: made by `sluice init`, or by a release that kept no state file.
     Adopt,
     /// A database that other nodes use, and this node has never written to.
     Join,
-    /// It goes on where it stopped.
+    /// The gateway continues where it stopped.
     Continue,
-    /// The whole data folder is new, and the file is of the gateway that was here before.
+    /// The whole data folder is new, and the file belongs to the gateway that was here before.
     Replace,
-    /// It was restored from a copy, or somebody changed it.
-    Suspect(Vec<Finding>),
+    /// The database was restored from a backup, or a person changed it.
+    Suspect(Vec<RecoveryFinding>),
 }
 
 /// Judges a database at start.
 #[must_use]
-pub fn judge(remembered: &Remembered, database: &DatabaseFacts, around: &Circumstances) -> Judgement {
+pub fn judge(remembered: &LoadedStateFile, database: &DatabaseFacts, around: &StartupFacts) -> StartupDecision {
     let mut findings = damage(database, around);
     let is_empty = database.logs.values().all(|log| log.size == 0);
     let verdict = match remembered {
-        Remembered::Unreadable(why) => {
-            findings.push(Finding::new(FindingKind::StateFileUnreadable, "-", why));
-            Judgement::Continue
+        LoadedStateFile::Unreadable(why) => {
+            findings.push(RecoveryFinding::new(RecoveryFindingKind::StateFileUnreadable, "-", why));
+            StartupDecision::Continue
         }
-        Remembered::Nothing => match &database.instance {
-            None if is_empty => Judgement::Found,
-            None => Judgement::Adopt,
-            Some(_) if database.epoch.is_none() && has_no_entries(database, around) => Judgement::Join,
+        LoadedStateFile::Nothing => match &database.instance {
+            None if is_empty => StartupDecision::Found,
+            None => StartupDecision::Adopt,
+            Some(_) if database.epoch.is_none() && has_no_entries(database, around) => StartupDecision::Join,
             Some(_) => {
                 let starts = database.epoch.unwrap_or(0);
-                findings.push(Finding::new(FindingKind::StateFileMissing, starts, "nothing"));
-                Judgement::Continue
+                findings.push(RecoveryFinding::new(RecoveryFindingKind::StateFileMissing, starts, "nothing"));
+                StartupDecision::Continue
             }
         },
-        Remembered::State(state) => compare(state, database, (is_empty, around), &mut findings),
+        LoadedStateFile::State(state) => compare(state, database, (is_empty, around), &mut findings),
     };
-    if verdict == Judgement::Replace {
+    if verdict == StartupDecision::Replace {
         return verdict;
     }
     for (log, size) in &around.missing_checkpoints {
-        let known = findings
-            .iter()
-            .any(|finding| finding.kind == FindingKind::CheckpointMissing && finding.remembered == size.to_string());
+        let known = findings.iter().any(|finding| {
+            finding.kind == RecoveryFindingKind::CheckpointMissing && finding.remembered == size.to_string()
+        });
         if !known {
-            findings.push(Finding::new(FindingKind::CheckpointMissing, "the checkpoints file has it", size).of(log));
+            findings.push(
+                RecoveryFinding::new(RecoveryFindingKind::CheckpointMissing, "the checkpoints file has it", size)
+                    .of(log),
+            );
         }
     }
-    // What was found before stays until a person has decided, whatever the database looks like by now.
+    // Earlier findings stay until a person has decided, whatever the database contains now.
     let before = match remembered {
-        Remembered::State(state) => state.suspicion.as_ref().or(database.suspicion.as_ref()),
-        Remembered::Nothing | Remembered::Unreadable(_) => database.suspicion.as_ref(),
+        LoadedStateFile::State(state) => state.suspicion.as_ref().or(database.suspicion.as_ref()),
+        LoadedStateFile::Nothing | LoadedStateFile::Unreadable(_) => database.suspicion.as_ref(),
     };
     if let Some(before) = before {
         let new = findings.into_iter().filter(|finding| !before.findings.contains(finding));
-        return Judgement::Suspect(before.findings.iter().cloned().chain(new).collect());
+        return StartupDecision::Suspect(before.findings.iter().cloned().chain(new).collect());
     }
-    if findings.is_empty() { verdict } else { Judgement::Suspect(findings) }
+    if findings.is_empty() { verdict } else { StartupDecision::Suspect(findings) }
 }
 
-/// Whether a log that this node goes on writing still has what is remembered of it. For every later look than the first.
+/// Whether a log that this node writes still has what the state file remembers of it. For every check after the first.
 ///
 /// # Errors
-/// What is different.
-pub fn still_has(log: &NodeName, mark: &LogMark, facts: Option<&LogFacts>) -> Result<(), Finding> {
-    let (size, at_mark) = facts.map_or((0, None), |facts| (facts.size, facts.at_mark));
+/// The difference.
+pub fn check_log_unchanged(log: &NodeName, mark: &LogMark, facts: Option<&LogFacts>) -> Result<(), RecoveryFinding> {
+    let (size, at_mark, pruned_to) = facts.map_or((0, None, 0), |facts| (facts.size, facts.at_mark, facts.pruned_to));
     if size < mark.size {
-        return Err(Finding::new(FindingKind::LogBehind, size, mark.size).of(log));
+        return Err(RecoveryFinding::new(RecoveryFindingKind::LogBehind, size, mark.size).of(log));
+    }
+    // Another node may have archived what this one remembers of its log; a node never archives what it remembers.
+    if mark.reserved.is_none() && (1..=pruned_to).contains(&mark.size) {
+        return Ok(());
     }
     if mark.size > 0 && at_mark != Some(mark.hash) {
-        return Err(Finding::new(FindingKind::LogForked, mark.size - 1, mark.hash).of(log));
+        return Err(RecoveryFinding::new(RecoveryFindingKind::LogForked, mark.size - 1, mark.hash).of(log));
     }
     Ok(())
 }
 
-fn has_no_entries(database: &DatabaseFacts, around: &Circumstances) -> bool {
+fn has_no_entries(database: &DatabaseFacts, around: &StartupFacts) -> bool {
     around.own_logs.iter().all(|log| database.logs.get(log).is_none_or(|facts| facts.size == 0))
 }
 
-fn damage(database: &DatabaseFacts, around: &Circumstances) -> Vec<Finding> {
+fn damage(database: &DatabaseFacts, around: &StartupFacts) -> Vec<RecoveryFinding> {
     let own = around.own_logs.iter().filter_map(|log| Some((log, database.logs.get(log)?.damage.as_ref()?)));
-    own.map(|(log, what)| Finding::new(FindingKind::RecordDamaged, what, "-").of(log)).collect()
+    own.map(|(log, what)| RecoveryFinding::new(RecoveryFindingKind::RecordDamaged, what, "-").of(log)).collect()
 }
 
 fn compare(
     state: &GatewayState,
     database: &DatabaseFacts,
-    (is_empty, around): (bool, &Circumstances),
-    findings: &mut Vec<Finding>,
-) -> Judgement {
+    (is_empty, around): (bool, &StartupFacts),
+    findings: &mut Vec<RecoveryFinding>,
+) -> StartupDecision {
     if state.suspicion.is_some() {
-        return Judgement::Continue;
+        return StartupDecision::Continue;
     }
     match &database.instance {
         Some(instance) if *instance == state.instance => {}
-        // The file was written first, and the database never heard of it.
-        None if state.epoch == 0 => return if is_empty { Judgement::Found } else { Judgement::Adopt },
-        None if is_empty && around.key_is_new => return Judgement::Replace,
+        // The file was written first, and the start never reached the database.
+        None if state.epoch == 0 => return if is_empty { StartupDecision::Found } else { StartupDecision::Adopt },
+        None if is_empty && around.key_is_new => return StartupDecision::Replace,
         other => {
             let there = other.as_deref().unwrap_or("none");
-            findings.push(Finding::new(FindingKind::OtherInstance, there, &state.instance));
-            return Judgement::Continue;
+            findings.push(RecoveryFinding::new(RecoveryFindingKind::OtherInstance, there, &state.instance));
+            return StartupDecision::Continue;
         }
     }
     let there = database.epoch.unwrap_or(0);
     if there != state.epoch && state.starting != Some(there) {
-        let kind = if there < state.epoch { FindingKind::StartsBehind } else { FindingKind::StartsAhead };
-        findings.push(Finding::new(kind, there, state.epoch));
+        let kind =
+            if there < state.epoch { RecoveryFindingKind::StartsBehind } else { RecoveryFindingKind::StartsAhead };
+        findings.push(RecoveryFinding::new(kind, there, state.epoch));
     }
     for (log, mark) in &state.logs {
         let facts = database.logs.get(log);
-        findings.extend(still_has(log, mark, facts).err());
+        findings.extend(check_log_unchanged(log, mark, facts).err());
         if let (Some(facts), Some(reserved)) = (facts, mark.reserved)
             && facts.size > reserved
         {
-            findings.push(Finding::new(FindingKind::LogAhead, facts.size, reserved).of(log));
+            findings.push(RecoveryFinding::new(RecoveryFindingKind::LogAhead, facts.size, reserved).of(log));
         }
         if let Some(signed) = &mark.checkpoint
             && facts.and_then(|facts| facts.at_checkpoint.as_ref()) != Some(&signed.note)
@@ -401,8 +411,8 @@ fn compare(
                 Some(_) => "it has another one",
                 None => "it has none",
             };
-            findings.push(Finding::new(FindingKind::CheckpointMissing, there, signed.size).of(log));
+            findings.push(RecoveryFinding::new(RecoveryFindingKind::CheckpointMissing, there, signed.size).of(log));
         }
     }
-    Judgement::Continue
+    StartupDecision::Continue
 }

@@ -1,8 +1,8 @@
-//! Refusals: every no an agent can meet.
+//! Refusals: every negative answer an agent can get.
 //!
-//! Takes a code and, where the general words are not enough, particular ones; gives what the agent is
-//! shown: code, text, hint and retry advice. Promise: what went wrong inside travels as the source and
-//! is never serialised; a code, once published, keeps its meaning. `docs/errors.md` is printed from here.
+//! Takes a code and, where the general text is not enough, a particular one; gives what the agent
+//! sees: code, text, hint and retry advice. Promise: internal errors travel as the source and
+//! are never serialised; a code, once published, keeps its meaning. `docs/errors.md` is generated from here.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use crate::clock::Span;
+use crate::clock::Millis;
 
 #[macro_use]
 mod table;
@@ -24,63 +24,63 @@ const LONGEST_TEXT: usize = 500;
 /// The longest excerpt of a service's own words, in characters.
 pub const LONGEST_QUOTE: usize = 300;
 
-/// Whether and when the same call makes sense again.
+/// Whether and when the agent may make the same call again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
-    /// It will get the same answer.
+pub enum RetryAdvice {
+    /// It would get the same answer.
     Never,
-    /// Not this call; a corrected one may pass.
+    /// Not this call; a corrected one may be accepted.
     AfterChange,
     /// When this much time has passed.
-    After(Span),
-    /// Not by the agent alone: a person has to do something first.
+    After(Millis),
+    /// Only after a person has done something.
     AfterPerson,
-    /// At once if it carries the same idempotency key: it will not happen twice.
+    /// At once, with the same idempotency key: the call has no second effect.
     SafeToRepeat,
 }
 
-/// A no, as the agent sees it, with what only the operator sees behind it.
+/// A refusal as the agent sees it, with details that only the operator sees.
 #[derive(Debug)]
 pub struct Refusal {
     code: Code,
     text: Cow<'static, str>,
     hint: Option<String>,
-    retry: Retry,
+    retry: RetryAdvice,
     service_words: Option<Box<str>>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl Refusal {
-    /// With the general words of its code.
+    /// A refusal with the general text of its code.
     #[must_use]
     pub const fn new(code: Code) -> Self {
         let text = Cow::Borrowed(code.meaning());
         Self { code, text, hint: None, retry: code.retry(), service_words: None, source: None }
     }
 
-    /// With particular words. They are shown to the agent: one line, cut to length.
+    /// Sets a particular text. It is shown to the agent: one line, cut to length.
     #[must_use]
     pub fn with_text(self, text: &str) -> Self {
         let shown = text.chars().take(LONGEST_TEXT).map(|c| if c.is_control() { ' ' } else { c });
         Self { text: Cow::Owned(shown.collect()), ..self }
     }
 
-    /// With particular advice in place of the general one of its code.
+    /// Sets particular advice in place of the general one of its code.
     #[must_use]
     pub fn with_hint(self, hint: &str) -> Self {
         let shown = hint.chars().take(LONGEST_TEXT).map(|c| if c.is_control() { ' ' } else { c });
         Self { hint: Some(shown.collect()), ..self }
     }
 
-    /// When it is known how long to wait.
+    /// Sets the wait, where it is known.
     #[must_use]
-    pub fn retry_after(self, span: Span) -> Self {
-        Self { retry: Retry::After(span), ..self }
+    pub fn retry_after(self, span: Millis) -> Self {
+        Self { retry: RetryAdvice::After(span), ..self }
     }
 
-    /// With what the service said, screened. Only people are shown it: it is no part of what the agent gets.
+    /// Sets the service's own words, screened. Only people see them: they are not part of what the agent gets.
     #[must_use]
-    pub fn quoting(self, words: Option<&str>) -> Self {
+    pub fn with_service_words(self, words: Option<&str>) -> Self {
         let line = |words: &str| {
             let plain = words.chars().map(|c| if c.is_control() || c.is_whitespace() { ' ' } else { c });
             let words: String = plain.take(LONGEST_QUOTE).collect();
@@ -90,15 +90,15 @@ impl Refusal {
         Self { service_words: words.map(String::into_boxed_str), ..self }
     }
 
-    /// What the service said, for people only.
+    /// The service's own words, for people only.
     #[must_use]
     pub fn service_words(&self) -> Option<&str> {
         self.service_words.as_deref()
     }
 
-    /// With what went wrong inside, for the operator's log only.
+    /// Sets the internal error, for the operator's log only.
     #[must_use]
-    pub fn because(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn with_source(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { source: Some(source.into()), ..self }
     }
 
@@ -108,7 +108,7 @@ impl Refusal {
         self.code
     }
 
-    /// What happened, in words that are safe to show.
+    /// What happened, in a text that is safe to show.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -120,9 +120,9 @@ impl Refusal {
         self.hint.as_deref().unwrap_or_else(|| self.code.hint())
     }
 
-    /// Whether and when to come again.
+    /// Whether and when to try again.
     #[must_use]
-    pub const fn retry(&self) -> Retry {
+    pub const fn retry(&self) -> RetryAdvice {
         self.retry
     }
 }
@@ -147,8 +147,8 @@ impl Serialize for Refusal {
         object.serialize_field("hint", self.hint())?;
         object.serialize_field("retry", self.retry.as_str())?;
         match self.retry {
-            Retry::After(span) => object.serialize_field("retry_after_ms", &span.as_millis())?,
-            Retry::Never | Retry::AfterChange | Retry::AfterPerson | Retry::SafeToRepeat => {
+            RetryAdvice::After(span) => object.serialize_field("retry_after_ms", &span.as_millis())?,
+            RetryAdvice::Never | RetryAdvice::AfterChange | RetryAdvice::AfterPerson | RetryAdvice::SafeToRepeat => {
                 object.skip_field("retry_after_ms")?;
             }
         }
@@ -156,8 +156,8 @@ impl Serialize for Refusal {
     }
 }
 
-impl Retry {
-    /// The word in an answer.
+impl RetryAdvice {
+    /// Its name in an answer.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -170,7 +170,7 @@ impl Retry {
     }
 }
 
-impl fmt::Display for Retry {
+impl fmt::Display for RetryAdvice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::After(span) => write!(f, "after {span}"),
@@ -221,8 +221,8 @@ mod tests {
     #[test]
     fn an_agent_sees_code_text_hint_and_advice_and_nothing_of_the_inside() {
         let refusal = Refusal::new(Code::StoreUnavailable)
-            .because("sqlite: disk I/O error at /var/lib/sluice/data.db")
-            .retry_after(Span::from_secs(3));
+            .with_source("sqlite: disk I/O error at /var/lib/sluice/data.db")
+            .retry_after(Millis::from_secs(3));
         insta::assert_snapshot!(serde_json::to_string_pretty(&refusal).unwrap(), @r#"
         {
           "code": "store.unavailable",
@@ -241,7 +241,7 @@ mod tests {
         insta::assert_snapshot!(serde_json::to_string_pretty(&Refusal::new(Code::ApprovalDenied)).unwrap(), @r#"
         {
           "code": "approval.denied",
-          "text": "a person said no",
+          "text": "a person denied the call",
           "hint": "this is an answer, not a fault: do not ask again or reach the same effect another way; ask your user how to go on",
           "retry": "never"
         }
@@ -257,13 +257,13 @@ mod tests {
 
     #[test]
     fn what_a_service_said_is_short_on_one_line_and_never_part_of_what_an_agent_gets() {
-        let refusal =
-            Refusal::new(Code::ExecuteRefused).quoting(Some(&format!("no\n\tsuch  label {}", "x".repeat(999))));
+        let refusal = Refusal::new(Code::ExecuteRefused)
+            .with_service_words(Some(&format!("no\n\tsuch  label {}", "x".repeat(999))));
         let words = refusal.service_words().unwrap();
         assert!(words.starts_with("no such label xxx") && words.chars().count() <= LONGEST_QUOTE, "{words}");
         assert!(!serde_json::to_string(&refusal).unwrap().contains("such label"));
         assert!(!refusal.to_string().contains("such label"));
-        assert_eq!(Refusal::new(Code::ExecuteRefused).quoting(Some(" \n ")).service_words(), None);
+        assert_eq!(Refusal::new(Code::ExecuteRefused).with_service_words(Some(" \n ")).service_words(), None);
     }
 
     #[test]
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn what_a_person_decided_is_never_advised_to_be_repeated() {
         for code in Code::ALL.into_iter().filter(|code| ["approval", "freeze", "policy"].contains(&code.room())) {
-            assert_ne!(code.retry(), Retry::SafeToRepeat, "{code}");
+            assert_ne!(code.retry(), RetryAdvice::SafeToRepeat, "{code}");
         }
         for code in
             [Code::ApprovalDenied, Code::ApprovalExpired, Code::PolicyBlocked, Code::FreezeActive, Code::LeakFound]
@@ -313,8 +313,8 @@ mod tests {
 
     #[test]
     fn an_unclear_outcome_is_never_advised_to_be_repeated_blindly() {
-        assert_eq!(Code::ExecuteInDoubt.retry(), Retry::Never);
-        assert_eq!(Code::ExecuteNeedsHuman.retry(), Retry::AfterPerson);
+        assert_eq!(Code::ExecuteInDoubt.retry(), RetryAdvice::Never);
+        assert_eq!(Code::ExecuteNeedsHuman.retry(), RetryAdvice::AfterPerson);
     }
 
     /// Every code literal behind a `=>` in the files that give codes to agents.
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(Code::from_code(error.code()), Some(Code::SchemaNotAnObject));
         let error = ActionError::from(json::parse(b"{", &json::REQUEST).unwrap_err());
         assert_eq!(Code::from_code(error.code()), Some(Code::JsonSyntax));
-        assert_eq!(Code::from_code(reply::Unclear::Empty.code()), Some(Code::ApprovalUnclearReply));
+        assert_eq!(Code::from_code(reply::ReplyParseError::Empty.code()), Some(Code::ApprovalUnclearReply));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! What the status of an answer proves about a write.
+//! What the HTTP status of an answer proves about a write.
 //!
 //! Takes the status a service answered a request with; gives whether the write happened, and whether it is worth
-//! another try. Promise: only a status with which services say that they did nothing proves that nothing happened;
+//! another try. Promise: only a status by which services say that they did nothing proves that nothing happened;
 //! everything else counts as unclear. One table for adapters, security proxies and the gateway's own observation.
 
 /// What a status proves about the write it answers.
@@ -9,16 +9,16 @@
 pub enum WriteFate {
     /// The service says that it happened.
     Applied,
-    /// The service plainly refused it: nothing happened, and the same request will be refused again.
+    /// The service clearly refused it: nothing happened, and the same request would be refused again.
     Refused,
-    /// The service did not take it now: nothing happened, and the same request may be taken later.
+    /// The service did not accept it now: nothing happened, and the same request may be accepted later.
     NotNow,
     /// It may have happened.
     InDoubt,
 }
 
 impl WriteFate {
-    /// The fate of a write that was answered with this status.
+    /// What this status proves about the write.
     #[must_use]
     pub const fn of_status(status: u16) -> Self {
         match status {
@@ -28,7 +28,7 @@ impl WriteFate {
             // A time-out and an early request may come after the effect; a conflict may be with our own first try.
             408 | 409 | 425 => Self::InDoubt,
             400..=499 => Self::Refused,
-            // A failing service may fail after the effect, a redirect may point to what was made.
+            // A failing service may fail after the effect, a redirect may point to the created object.
             _ => Self::InDoubt,
         }
     }

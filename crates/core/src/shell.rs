@@ -2,7 +2,7 @@
 //!
 //! Takes the text a coding agent hands to its shell; gives every simple command in it, also those inside pipes,
 //! substitutions, subshells, function bodies, `sh -c`, `eval`, `xargs`, `find -exec` and other wrappers. Promise: a text
-//! is either read as every POSIX-like shell (sh, bash, zsh) would read it, or refused with [`NotUnderstood`]; nothing is
+//! is either read as every POSIX-like shell (sh, bash, zsh) would read it, or refused with [`ShellAnalysisError`]; nothing is
 //! guessed. Time and memory grow with the length of the text, which is limited.
 //!
 //! The reader is our own because the parsers made for editors recover from errors, and those made for one shell accept
@@ -10,11 +10,11 @@
 
 mod grammar;
 pub(crate) mod pattern;
-pub(crate) mod place;
 pub(crate) mod programs;
 mod reader;
 #[cfg(test)]
 mod tests;
+pub(crate) mod word_paths;
 mod wrappers;
 
 /// Longest text that is read, in bytes.
@@ -26,14 +26,14 @@ pub(crate) const COMMANDS: usize = 256;
 /// Most words in one text.
 pub(crate) const WORDS: usize = 4096;
 
-/// Why a text is not judged by its commands.
+/// Why a text is not understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NotUnderstood(pub &'static str);
+pub struct ShellAnalysisError(pub &'static str);
 
 /// How much is known about the value of a word before the shell runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Certainty {
+pub(crate) enum WordCertainty {
     /// Exactly this text.
     Literal,
     /// A file name pattern: some names of this form, or the text itself.
@@ -44,10 +44,10 @@ pub(crate) enum Certainty {
 
 /// One word of a command, quotes removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Word {
+pub(crate) struct ShellWord {
     /// Its text as far as it is known. Unknown parts are left out.
     pub(crate) text: String,
-    pub(crate) certainty: Certainty,
+    pub(crate) certainty: WordCertainty,
     /// Some of it was quoted.
     pub(crate) quoted: bool,
     /// It begins with the home folder, written as `~`.
@@ -60,61 +60,61 @@ pub(crate) struct Word {
     pub(crate) value: Option<usize>,
 }
 
-impl Word {
+impl ShellWord {
     pub(crate) fn literal(text: impl Into<String>) -> Self {
         let text = text.into();
         let known = text.len();
-        Self { text, certainty: Certainty::Literal, quoted: true, home: false, splits: false, known, value: None }
+        Self { text, certainty: WordCertainty::Literal, quoted: true, home: false, splits: false, known, value: None }
     }
 
-    /// A word about which nothing is known.
+    /// A word of which nothing is known.
     pub(crate) fn unknown(splits: bool) -> Self {
-        Self { certainty: Certainty::Unknown, splits, known: 0, ..Self::literal("") }
+        Self { certainty: WordCertainty::Unknown, splits, known: 0, ..Self::literal("") }
     }
 
-    /// The text, if that is all there is to know.
+    /// The text, if it is exactly known.
     pub(crate) fn as_literal(&self) -> Option<&str> {
-        (self.certainty == Certainty::Literal).then_some(self.text.as_str())
+        (self.certainty == WordCertainty::Literal).then_some(self.text.as_str())
     }
 
     /// Whether it could be read as an option: it begins with a dash, or with something unknown.
     pub(crate) fn may_be_option(&self) -> bool {
         match self.certainty {
-            Certainty::Literal => self.text.starts_with('-'),
-            Certainty::Pattern => self.text.starts_with(['-', '*', '?', '[']),
-            Certainty::Unknown => self.known == 0 || self.text.starts_with('-'),
+            WordCertainty::Literal => self.text.starts_with('-'),
+            WordCertainty::Pattern => self.text.starts_with(['-', '*', '?', '[']),
+            WordCertainty::Unknown => self.known == 0 || self.text.starts_with('-'),
         }
     }
 
     /// A part of the word from a byte on, such as the value after `=`.
     pub(crate) fn tail(&self, from: usize) -> Self {
         let text = self.text.get(from..).unwrap_or_default().to_owned();
-        // A tilde after `=` means the home folder to some programs and shells.
+        // Some programs and shells read a tilde after `=` as the home folder.
         let home = text == "~" || text.starts_with("~/");
         Self { text, home, known: self.known.saturating_sub(from), value: None, ..self.clone() }
     }
 }
 
-/// Where relative paths of a command begin: what the text's own `cd` commands may have made of it.
+/// Where relative paths of a command begin, after the `cd` commands of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Bases {
-    /// Possible folders, relative to where the text starts; the empty text is that place itself.
-    pub(crate) folders: Vec<Word>,
+pub(crate) struct BaseFolders {
+    /// Possible folders, relative to where the text starts; the empty text is that folder itself.
+    pub(crate) folders: Vec<ShellWord>,
     /// It may be any other folder too.
     pub(crate) anywhere: bool,
 }
 
 /// One program that would run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Command {
+pub(crate) struct ShellCommand {
     /// `NAME=value` before the program, or without one.
-    pub(crate) assignments: Vec<(String, Word)>,
+    pub(crate) assignments: Vec<(String, ShellWord)>,
     /// The program first. Empty where only variables are set.
-    pub(crate) words: Vec<Word>,
-    pub(crate) bases: Bases,
+    pub(crate) words: Vec<ShellWord>,
+    pub(crate) bases: BaseFolders,
 }
 
-impl Command {
+impl ShellCommand {
     pub(crate) fn name(&self) -> &str {
         self.words.first().map_or("", |word| word.text.as_str())
     }
@@ -122,54 +122,54 @@ impl Command {
 
 /// A file that the text opens by redirection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Redirect {
-    pub(crate) target: Word,
+pub(crate) struct ShellRedirect {
+    pub(crate) target: ShellWord,
     pub(crate) writes: bool,
-    pub(crate) bases: Bases,
+    pub(crate) bases: BaseFolders,
 }
 
 /// A text that was understood.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Script {
-    pub(crate) commands: Vec<Command>,
-    pub(crate) redirects: Vec<Redirect>,
+pub struct ShellScript {
+    pub(crate) commands: Vec<ShellCommand>,
+    pub(crate) redirects: Vec<ShellRedirect>,
 }
 
-impl Script {
+impl ShellScript {
     /// Reads a text.
     ///
     /// # Errors
-    /// When the text is too long, is not shell, or could mean something else than what it shows.
-    pub fn parse(text: &str) -> Result<Self, NotUnderstood> {
+    /// When the text is too long, is not shell, or could mean something else than it shows.
+    pub fn parse(text: &str) -> Result<Self, ShellAnalysisError> {
         wrappers::flatten(grammar::parse(text, 0)?, 0)
     }
 
     /// Reads a command that is given word by word, as some clients do.
     ///
     /// # Errors
-    /// As [`Script::parse`].
-    pub fn of_words(words: &[&str]) -> Result<Self, NotUnderstood> {
+    /// As [`ShellScript::parse`].
+    pub fn of_words(words: &[&str]) -> Result<Self, ShellAnalysisError> {
         if words.len() > WORDS || words.iter().map(|word| word.len()).sum::<usize>() > LENGTH {
-            return Err(NotUnderstood("the command is too long"));
+            return Err(ShellAnalysisError("the command is too long"));
         }
-        let words: Vec<Word> = words.iter().map(|word| Word::literal(*word)).collect();
-        let simple = grammar::Simple { words, ..grammar::Simple::default() };
-        wrappers::flatten(grammar::Parsed { simples: vec![simple], has_functions: false }, 0)
+        let words: Vec<ShellWord> = words.iter().map(|word| ShellWord::literal(*word)).collect();
+        let simple = grammar::SimpleCommand { words, ..grammar::SimpleCommand::default() };
+        wrappers::flatten(grammar::ParsedShellText { simples: vec![simple], has_functions: false }, 0)
     }
 
-    /// Whether, as far as the words say, everything it runs stays on this machine.
+    /// Whether, judged by the words, everything it runs stays on this machine.
     #[must_use]
-    pub fn stays_in_house(&self) -> bool {
+    pub fn stays_on_machine(&self) -> bool {
         let connects =
-            |one: &Redirect| one.target.text.starts_with("/dev/tcp") || one.target.text.starts_with("/dev/udp");
-        !self.commands.iter().any(programs::may_leave) && !self.redirects.iter().any(connects)
+            |one: &ShellRedirect| one.target.text.starts_with("/dev/tcp") || one.target.text.starts_with("/dev/udp");
+        !self.commands.iter().any(programs::may_reach_network) && !self.redirects.iter().any(connects)
     }
 
     /// Every word, option value and redirection that could be a path, put behind the folders that `cd` leads to. The home
     /// folder is written `~`.
     fn paths(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let mut add = |word: &Word, bases: &Bases| {
+        let mut add = |word: &ShellWord, bases: &BaseFolders| {
             let value = word.text.find('=').map(|at| at + 1).or_else(|| word.text.find('/').filter(|at| *at > 0));
             for text in [Some(word.text.clone()), value.map(|at| word.tail(at).text)].into_iter().flatten() {
                 found.extend(
@@ -190,22 +190,22 @@ impl Script {
         found
     }
 
-    /// Every command as its words; nothing in the place of a word that depends on variables, output or file names.
+    /// Every command as its words; `None` in the place of a word that depends on variables, output or file names.
     #[must_use]
     pub fn words(&self) -> Vec<Vec<Option<&str>>> {
         let commands = self.commands.iter().filter(|command| !command.words.is_empty());
-        commands.map(|command| command.words.iter().map(Word::as_literal).collect()).collect()
+        commands.map(|command| command.words.iter().map(ShellWord::as_literal).collect()).collect()
     }
 }
 
-/// Everything in a text that could be a path: the words of its commands, and its plain pieces whether it is understood or
-/// not. For prohibitions: it names too much rather than too little.
+/// Everything in a text that could be a path: the words of its commands, and its plain pieces, even if it is not
+/// understood. For prohibitions: it names too much rather than too little.
 #[must_use]
 pub fn possible_paths(text: &str) -> Vec<String> {
-    let mut found = Script::parse(text).map(|script| script.paths()).unwrap_or_default();
+    let mut found = ShellScript::parse(text).map(|script| script.paths()).unwrap_or_default();
     let unquoted = text.replace(['\'', '"', '\\'], "");
     for text in [text, &unquoted] {
-        found.extend(place::raw_pieces(text).map(str::to_owned));
+        found.extend(word_paths::raw_pieces(text).map(str::to_owned));
     }
     found
 }

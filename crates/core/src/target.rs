@@ -1,8 +1,8 @@
-//! Targets: who or where or how much a call is about, and where each of them was first met.
+//! Targets: the people, places or amounts of a call, and where each of them was first met.
 //!
 //! Takes the arguments of a call; gives its targets, from the manifest of its capability or, where there is none, by
-//! name and shape. Takes texts; answers whether a target stands in them. Promise: a target is compared whole, never as
-//! a part of a longer value; what cannot be told is a target nobody has met; the same question gets the same answer.
+//! name and shape. Takes texts; answers whether a target stands in them. Promise: a target is compared in full, never
+//! as a part of a longer value; an unreadable target counts as new; the same input gets the same answer.
 
 mod find;
 pub(crate) mod naming;
@@ -19,42 +19,42 @@ use serde_json::{Map, Value};
 use crate::approval::command;
 use crate::capability::Capability;
 use crate::ids::{AgentName, CapabilityName};
-use crate::policy::{Origin, Origins};
+use crate::policy::{TargetOrigin, TargetOrigins};
 
 pub(crate) use find::{RECIPIENT, is_moment, is_prose};
 pub use find::{of_capability, of_unknown};
-pub use values::Text;
+pub use values::TextValues;
 pub(crate) use values::{addresses, is_address};
 
-/// Most targets that are told apart; a call with more has one more that nobody has met.
+/// Most targets that are distinguished; a call with more has one additional target that counts as new.
 pub const MOST: usize = 200;
 /// Most values of one outside text that are remembered.
 const MET: usize = 20_000;
 
 /// One target of a call.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct CallTarget {
     /// The argument it stands in: `to`, `attendees[1]`, `body` for an address inside a text.
     pub argument: String,
-    /// As the call has it.
+    /// The value in the call.
     pub value: String,
-    /// Its parts in their normal spelling; none for what cannot be compared.
+    /// Its parts in their normal spelling; empty for a value that cannot be compared.
     forms: Vec<String>,
-    /// Whether it says how much: an amount that was fine once is not known for ever.
+    /// Whether it is an amount: an amount that was fine once does not stay known.
     amount: bool,
     /// What it is in the call: the argument without its place in a list, or `recipient`.
     role: String,
-    /// Whether it only stands in a text for people.
+    /// Whether it only stands in prose for people.
     quoted: bool,
 }
 
-/// A family of capabilities that share what they know: those of one service, or one tool that others define.
+/// A family of capabilities that share known targets: those of one service, or one third-party tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Family(String);
+pub struct CapabilityFamily(String);
 
-impl Family {
-    /// The family of a call. None where an approval says nothing about the next call: it deletes, pays, hands over
-    /// ownership, overrides a protection, or runs a program.
+impl CapabilityFamily {
+    /// The family of a call. `None` where an approval must not be reused for the next call: it deletes, pays, hands
+    /// over ownership, overrides a protection, or runs a program.
     #[must_use]
     pub fn of(capability: &CapabilityName, spec: Option<&Capability>, arguments: &Map<String, Value>) -> Option<Self> {
         let name = capability.as_str();
@@ -69,29 +69,29 @@ impl Family {
 /// A target and where it was first met.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Traced {
+pub struct TracedTarget {
     /// The argument it stands in.
     pub argument: String,
-    /// As the call has it, cut to a length that can be shown.
+    /// The value in the call, cut to a length that can be shown.
     pub value: String,
     /// Where it comes from.
-    pub origin: Origin,
-    /// The outside text it was met in, as the gateway names it.
+    pub origin: TargetOrigin,
+    /// The outside text in which it was met, by the gateway's name for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// What a yes of a person makes known.
+    /// The fingerprint that a person's approval makes known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub print: Option<String>,
 }
 
-impl fmt::Debug for Target {
+impl fmt::Debug for CallTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Never the value: it is content.
         f.debug_struct("Target").field("argument", &self.argument).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Traced {
+impl fmt::Debug for TracedTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Traced").field("argument", &self.argument).field("origin", &self.origin).finish_non_exhaustive()
     }
@@ -99,39 +99,39 @@ impl fmt::Debug for Traced {
 
 /// The origins of traced targets.
 #[must_use]
-pub fn origins(traced: &[Traced]) -> Origins {
+pub fn origins(traced: &[TracedTarget]) -> TargetOrigins {
     traced.iter().map(|target| target.origin).collect()
 }
 
-impl Target {
+impl CallTarget {
     pub(crate) fn new(argument: &str, value: &str, amount: bool) -> Self {
         let forms = values::forms(value);
         let (argument, role) = (argument.to_owned(), role_of(argument));
         Self { argument, value: value.to_owned(), forms, amount, role, quoted: false }
     }
 
-    /// In a role of another name than its argument.
+    /// Sets a role that differs from its argument.
     pub(crate) fn in_role(mut self, role: &str) -> Self {
         role.clone_into(&mut self.role);
         self
     }
 
-    /// Found inside a text for people.
+    /// Marks it as found inside prose for people.
     pub(crate) fn quoted(mut self) -> Self {
         self.quoted = true;
         self
     }
 
-    /// A target nobody can have met.
+    /// A target that always counts as new.
     pub(crate) fn unreadable(argument: &str) -> Self {
         let (argument, role) = (argument.to_owned(), role_of(argument));
         Self { argument, value: String::new(), forms: Vec::new(), amount: false, role, quoted: false }
     }
 
-    /// Whether it is the same as a value someone wrote down, such as a line of the configuration: the value itself,
+    /// Whether it matches a written value, such as a line of the configuration: the value itself,
     /// `@domain` for every address there, or a folder (ending in a slash) for everything below it.
     #[must_use]
-    pub fn is(&self, written: &str) -> bool {
+    pub fn matches_written(&self, written: &str) -> bool {
         if written.starts_with('/') && written.ends_with('/') {
             return !self.forms.is_empty() && self.value.strip_prefix(written).is_some_and(is_below);
         }
@@ -145,12 +145,12 @@ impl Target {
         self.forms == values::forms(written)
     }
 
-    /// What the store remembers of a target people have approved for an agent, for this family of capabilities and this
-    /// role of its argument. Nothing for amounts, for what cannot be compared, for what only stands in a text for people,
-    /// and for code.
+    /// The fingerprint that the store keeps of a target people have approved for an agent, for this family of
+    /// capabilities and this role of its argument. `None` for amounts, for values that cannot be compared, for targets
+    /// in prose for people, and for code.
     #[must_use]
-    pub fn print(&self, agent: &AgentName, family: Option<&Family>) -> Option<String> {
-        let Family(family) = family?;
+    pub fn fingerprint(&self, agent: &AgentName, family: Option<&CapabilityFamily>) -> Option<String> {
+        let CapabilityFamily(family) = family?;
         if self.forms.is_empty() || self.amount || self.quoted || !self.is_learnt() {
             return None;
         }
@@ -162,7 +162,7 @@ impl Target {
         Some(crate::hex::encode(&hash.finalize()))
     }
 
-    /// Whether it may become known at all: of what is carried out, only a harmless command of plain words.
+    /// Whether it may become known at all: of executed values, only a harmless command of plain words.
     fn is_learnt(&self) -> bool {
         let name = self.role.rsplit('.').next().unwrap_or(&self.role);
         !naming::is_executed(name) || (naming::is_command(name) && !command::is_decided_each_time(&self.value))
@@ -170,17 +170,17 @@ impl Target {
 
     /// As recorded, with its origin.
     #[must_use]
-    pub fn traced(
+    pub fn trace(
         &self,
         agent: &AgentName,
-        family: Option<&Family>,
-        (origin, source): (Origin, Option<String>),
-    ) -> Traced {
+        family: Option<&CapabilityFamily>,
+        (origin, source): (TargetOrigin, Option<String>),
+    ) -> TracedTarget {
         let mut value: String = self.value.chars().take(500).collect();
         if value.len() < self.value.len() {
             value.push('…');
         }
-        Traced { argument: self.argument.clone(), value, origin, source, print: self.print(agent, family) }
+        TracedTarget { argument: self.argument.clone(), value, origin, source, print: self.fingerprint(agent, family) }
     }
 }
 
@@ -205,21 +205,21 @@ fn role_of(argument: &str) -> String {
     role
 }
 
-/// Whether the rest of a path stays below where it begins, however a service reads it.
+/// Whether the rest of a path stays below its beginning, however a service reads it.
 fn is_below(rest: &str) -> bool {
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     rest.split(['/', '\\']).all(|name| !name.is_empty() && name != "." && name != "..") && !rest.contains('%')
 }
 
-/// What one outside text holds, as numbers that only this session can make.
+/// The values of one outside text, as numbers that only this session can compute.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Met(Vec<u64>);
+pub struct TextValueHashes(Vec<u64>);
 
-impl Met {
+impl TextValueHashes {
     /// The values of a text.
     #[must_use]
     pub fn of(text: &str, session: u128) -> Self {
-        let text = Text::new(text);
+        let text = TextValues::new(text);
         let forms: HashSet<&str> = text.all().collect();
         let mut numbers: Vec<u64> = forms.into_iter().map(|form| number(form, session)).collect();
         numbers.sort_unstable();
@@ -229,17 +229,17 @@ impl Met {
 
     /// Whether a target stands in it: all of its parts.
     #[must_use]
-    pub fn has(&self, target: &Target, session: u128) -> bool {
+    pub fn has(&self, target: &CallTarget, session: u128) -> bool {
         !target.forms.is_empty() && target.forms.iter().all(|form| self.0.binary_search(&number(form, session)).is_ok())
     }
 
-    /// For the store.
+    /// The form for the store.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|number| number.to_be_bytes()).collect()
     }
 
-    /// From the store.
+    /// Reads the form of the store.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let (numbers, _) = bytes.as_chunks::<8>();

@@ -1,36 +1,36 @@
-//! How often the outside is asked: limits per minute and hour, a burn limit, and a breaker.
+//! Limits on requests to outside services: per minute and hour, a burn limit, and a circuit breaker.
 //!
-//! Takes what was counted and the time; gives leave for one more request, or why not and until when. Promise:
-//! so many refusals in a row (429; three unless configured) open the breaker for 30 s, doubling up to 15 min, never
-//! shorter than the service asked for; while it is half open, exactly one request may try whether the service takes
-//! requests again. A write may be that one: a service that answers 429 has not applied it.
+//! Takes the counts and the time; allows one more request, or says why not and until when. Promise:
+//! a number of refusals in a row (429; three unless configured) opens the breaker for 30 s, doubling up to 15 min,
+//! never shorter than the service asked for; while it is half open, exactly one request may test whether the service
+//! accepts requests again. A write may be that request: a service that answers 429 has not applied it.
 
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Millis, UtcMillis};
 
 /// The longest a service can make us wait.
-pub const LONGEST_ASKED: Span = Span::from_hours(24);
-/// A probe that was never answered no longer stands in the way after this.
-pub const PROBE: Span = Span::from_secs(90);
+pub const LONGEST_ASKED: Millis = Millis::from_hours(24);
+/// A probe without an answer no longer blocks other requests after this.
+pub const PROBE: Millis = Millis::from_secs(90);
 
-/// How much a connection may ask for. Nothing: as much as it likes.
+/// The limits of a connection. `None`: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// In any minute.
     pub per_minute: Option<u32>,
     /// In any hour.
     pub per_hour: Option<u32>,
-    /// Altogether, until a person looks.
+    /// In total, until a person resets it.
     pub burn: Option<u32>,
 }
 
-impl Default for Limits {
-    /// For a service nobody trusts yet.
+impl Default for ConnectionLimits {
+    /// The limits for a service without trust.
     fn default() -> Self {
         Self { per_minute: Some(10), per_hour: Some(100), burn: Some(200) }
     }
 }
 
-impl Limits {
+impl ConnectionLimits {
     /// Nothing is counted.
     pub const NONE: Self = Self { per_minute: None, per_hour: None, burn: None };
 
@@ -47,70 +47,70 @@ pub struct BreakerConfig {
     /// Refusals in a row that open it.
     pub refusals: u32,
     /// How long it is open at first.
-    pub first_pause: Span,
+    pub first_pause: Millis,
     /// The longest it is open by itself.
-    pub longest_pause: Span,
+    pub longest_pause: Millis,
 }
 
 impl Default for BreakerConfig {
     fn default() -> Self {
-        Self { refusals: 3, first_pause: Span::from_secs(30), longest_pause: Span::from_mins(15) }
+        Self { refusals: 3, first_pause: Millis::from_secs(30), longest_pause: Millis::from_mins(15) }
     }
 }
 
 /// What was counted so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Used {
+pub struct ConnectionUsage {
     /// In the last minute.
     pub minute: u64,
     /// In the last hour.
     pub hour: u64,
-    /// Since a person last looked.
+    /// Since a person last reset it.
     pub burned: u64,
 }
 
-/// What a service answered, as far as a breaker is concerned.
+/// An answer of a service, as a breaker sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceReply {
     /// The status.
     pub status: u16,
-    /// How long the service wants to be left alone.
-    pub retry_after: Option<Span>,
-    /// Random: it spreads when several of us come back, never to an earlier time.
+    /// How long the service asks us to wait.
+    pub retry_after: Option<Millis>,
+    /// Random: it spreads the retries of several nodes, never to an earlier time.
     pub jitter: u64,
 }
 
-/// What the service's refusals led to.
+/// The state of a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Breaker {
     /// Refusals in a row.
     pub refusals: u32,
     /// How often it opened in a row.
     pub opened: u32,
-    /// Nothing goes out before this.
-    pub open_until: Option<Timestamp>,
-    /// One request tries; others wait until this.
-    pub probe_until: Option<Timestamp>,
+    /// No request leaves before this.
+    pub open_until: Option<UtcMillis>,
+    /// One request is a probe; others wait until this.
+    pub probe_until: Option<UtcMillis>,
 }
 
-/// Why a request must not go out now.
+/// Why a request must not leave now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum ThrottleReason {
     /// Too many in this minute.
     Minute,
     /// Too many in this hour.
     Hour,
-    /// Too many altogether: a person must look.
+    /// Too many in total: a person must reset it.
     Burn,
     /// The breaker is open.
     Open {
-        /// Until when.
-        until: Timestamp,
+        /// Until when it is open.
+        until: UtcMillis,
     },
-    /// The breaker is half open and another request already tries.
+    /// The breaker is half open and another request is already the probe.
     Probing {
         /// Until when at the latest.
-        until: Timestamp,
+        until: UtcMillis,
     },
 }
 
@@ -118,13 +118,13 @@ pub enum Stop {
 ///
 /// # Errors
 /// The first limit that is reached.
-pub fn fits(limits: &Limits, used: &Used, wanted: u32) -> Result<u32, Stop> {
+pub fn check_limits(limits: &ConnectionLimits, used: &ConnectionUsage, wanted: u32) -> Result<u32, ThrottleReason> {
     let left = |limit: Option<u32>, used: u64| limit.map_or(u64::MAX, |limit| u64::from(limit).saturating_sub(used));
-    // What only a person can change is said first.
+    // The limit that only a person can reset is reported first.
     let by = [
-        (left(limits.burn, used.burned), Stop::Burn),
-        (left(limits.per_hour, used.hour), Stop::Hour),
-        (left(limits.per_minute, used.minute), Stop::Minute),
+        (left(limits.burn, used.burned), ThrottleReason::Burn),
+        (left(limits.per_hour, used.hour), ThrottleReason::Hour),
+        (left(limits.per_minute, used.minute), ThrottleReason::Minute),
     ];
     let mut fit = u64::from(wanted.max(1));
     for (left, stop) in by {
@@ -137,33 +137,33 @@ pub fn fits(limits: &Limits, used: &Used, wanted: u32) -> Result<u32, Stop> {
 }
 
 impl Breaker {
-    /// Whether a request may pass. The breaker afterwards differs if the request is a probe.
+    /// Whether a request may pass. Gives the breaker afterwards, which differs if the request is a probe.
     ///
     /// # Errors
     /// Why it may not.
-    pub fn pass(self, config: &BreakerConfig, now: Timestamp) -> Result<Self, Stop> {
+    pub fn pass(self, config: &BreakerConfig, now: UtcMillis) -> Result<Self, ThrottleReason> {
         if let Some(until) = self.open_until.filter(|until| *until > now) {
-            return Err(Stop::Open { until });
+            return Err(ThrottleReason::Open { until });
         }
         if self.refusals < config.refusals {
             return Ok(self);
         }
         match self.probe_until.filter(|until| *until > now) {
-            Some(until) => Err(Stop::Probing { until }),
+            Some(until) => Err(ThrottleReason::Probing { until }),
             None => Ok(Self { probe_until: Some(now + PROBE), ..self }),
         }
     }
 
     /// The breaker after the service answered.
     #[must_use]
-    pub fn answered(self, config: &BreakerConfig, refusal: &ServiceReply, now: Timestamp) -> Self {
+    pub fn after_answer(self, config: &BreakerConfig, refusal: &ServiceReply, now: UtcMillis) -> Self {
         let ServiceReply { status, retry_after, jitter } = *refusal;
         if status != 429 {
             return Self::default();
         }
         let refusals = self.refusals.saturating_add(1);
         let asked = retry_after.map(|span| now + span.min(LONGEST_ASKED));
-        // Answers to requests that were under way when it opened do not open it once more.
+        // Answers to requests that were under way when it opened do not open it again.
         let was_open = self.open_until.is_some_and(|until| until > now);
         if refusals < config.refusals || was_open {
             return Self { refusals, open_until: asked.max(self.open_until), ..self };
@@ -173,21 +173,21 @@ impl Breaker {
         Self { refusals, opened, open_until: Some(asked.map_or(own, |asked| asked.max(own))), probe_until: None }
     }
 
-    /// A request got no answer: whoever was trying has stopped.
+    /// The breaker after a request got no answer: the probe has ended.
     #[must_use]
-    pub fn unanswered(self) -> Self {
+    pub fn after_no_answer(self) -> Self {
         Self { probe_until: None, ..self }
     }
 
-    /// Whether it is as if nothing ever went wrong.
+    /// Whether the breaker is in its initial state.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         *self == Self::default()
     }
 
-    /// In a word.
+    /// The name of its state.
     #[must_use]
-    pub fn word(&self, config: &BreakerConfig, now: Timestamp) -> &'static str {
+    pub fn word(&self, config: &BreakerConfig, now: UtcMillis) -> &'static str {
         match self.open_until {
             Some(until) if until > now => "open",
             _ if self.refusals >= config.refusals => "half_open",
@@ -197,44 +197,44 @@ impl Breaker {
 }
 
 /// 30 s, 60 s, … 15 min unless configured, and up to a fifth more within that bound.
-fn open_for(config: &BreakerConfig, opened: u32, jitter: u64) -> Span {
+fn open_for(config: &BreakerConfig, opened: u32, jitter: u64) -> Millis {
     let doublings = opened.saturating_sub(1).min(30);
     let longest = config.longest_pause.as_millis().max(config.first_pause.as_millis());
     let base = config.first_pause.as_millis().saturating_mul(1 << doublings).min(longest);
     let most = u128::from(base / 5);
     let more = (u128::from(jitter) * (most + 1)) >> 64;
-    Span::from_millis(base.saturating_add(u64::try_from(more).unwrap_or(0)).min(longest))
+    Millis::from_millis(base.saturating_add(u64::try_from(more).unwrap_or(0)).min(longest))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(secs: i64) -> Timestamp {
-        Timestamp::from_millis(secs * 1000)
+    fn at(secs: i64) -> UtcMillis {
+        UtcMillis::from_millis(secs * 1000)
     }
 
     const SEED: BreakerConfig =
-        BreakerConfig { refusals: 3, first_pause: Span::from_secs(30), longest_pause: Span::from_mins(15) };
+        BreakerConfig { refusals: 3, first_pause: Millis::from_secs(30), longest_pause: Millis::from_mins(15) };
 
-    fn reply(status: u16, retry_after: Option<Span>) -> ServiceReply {
+    fn reply(status: u16, retry_after: Option<Millis>) -> ServiceReply {
         ServiceReply { status, retry_after, jitter: 0 }
     }
 
     fn refused(times: u32) -> Breaker {
-        (0..times).fold(Breaker::default(), |breaker, _| breaker.answered(&SEED, &reply(429, None), at(0)))
+        (0..times).fold(Breaker::default(), |breaker, _| breaker.after_answer(&SEED, &reply(429, None), at(0)))
     }
 
     #[test]
     fn the_eleventh_in_a_minute_waits() {
-        let limits = Limits::default();
-        let used = |minute, hour, burned| Used { minute, hour, burned };
-        assert_eq!(fits(&limits, &used(9, 9, 9), 1), Ok(1));
-        assert_eq!(fits(&limits, &used(10, 10, 10), 1), Err(Stop::Minute));
-        assert_eq!(fits(&limits, &used(10, 100, 100), 1), Err(Stop::Hour));
-        assert_eq!(fits(&limits, &used(0, 0, 200), 1), Err(Stop::Burn));
-        assert_eq!(fits(&limits, &used(5, 5, 5), 64), Ok(5));
-        assert_eq!(fits(&Limits::NONE, &used(9999, 9999, 9999), 64), Ok(64));
+        let limits = ConnectionLimits::default();
+        let used = |minute, hour, burned| ConnectionUsage { minute, hour, burned };
+        assert_eq!(check_limits(&limits, &used(9, 9, 9), 1), Ok(1));
+        assert_eq!(check_limits(&limits, &used(10, 10, 10), 1), Err(ThrottleReason::Minute));
+        assert_eq!(check_limits(&limits, &used(10, 100, 100), 1), Err(ThrottleReason::Hour));
+        assert_eq!(check_limits(&limits, &used(0, 0, 200), 1), Err(ThrottleReason::Burn));
+        assert_eq!(check_limits(&limits, &used(5, 5, 5), 64), Ok(5));
+        assert_eq!(check_limits(&ConnectionLimits::NONE, &used(9999, 9999, 9999), 64), Ok(64));
     }
 
     #[test]
@@ -242,25 +242,25 @@ mod tests {
         assert_eq!(refused(2).pass(&SEED, at(0)).map(|_| ()), Ok(()));
         let open = refused(3);
         assert_eq!(open.open_until, Some(at(30)));
-        assert_eq!(open.pass(&SEED, at(29)), Err(Stop::Open { until: at(30) }));
+        assert_eq!(open.pass(&SEED, at(29)), Err(ThrottleReason::Open { until: at(30) }));
         assert_eq!((open.word(&SEED, at(29)), open.word(&SEED, at(30))), ("open", "half_open"));
     }
 
     #[test]
     fn an_answer_in_between_starts_the_row_over() {
-        let breaker = refused(2).answered(&SEED, &reply(500, None), at(0));
+        let breaker = refused(2).after_answer(&SEED, &reply(500, None), at(0));
         assert!(breaker.is_closed());
-        assert_eq!(breaker.answered(&SEED, &reply(429, None), at(0)).refusals, 1);
+        assert_eq!(breaker.after_answer(&SEED, &reply(429, None), at(0)).refusals, 1);
     }
 
     #[test]
     fn half_open_lets_one_request_try_read_or_write() {
         let open = refused(3);
         let trying = open.pass(&SEED, at(30)).unwrap();
-        assert!(matches!(trying.pass(&SEED, at(31)), Err(Stop::Probing { .. })));
+        assert!(matches!(trying.pass(&SEED, at(31)), Err(ThrottleReason::Probing { .. })));
         assert!(trying.pass(&SEED, at(30) + PROBE).is_ok(), "a probe that was lost does not block for ever");
-        assert!(trying.unanswered().pass(&SEED, at(31)).is_ok());
-        assert!(trying.answered(&SEED, &reply(200, None), at(31)).is_closed());
+        assert!(trying.after_no_answer().pass(&SEED, at(31)).is_ok());
+        assert!(trying.after_answer(&SEED, &reply(200, None), at(31)).is_closed());
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
             let until = breaker.open_until.unwrap();
             waits.push(until.since(now).as_secs());
             now = until;
-            breaker = breaker.pass(&SEED, now).unwrap().answered(&SEED, &reply(429, None), now);
+            breaker = breaker.pass(&SEED, now).unwrap().after_answer(&SEED, &reply(429, None), now);
         }
         assert_eq!(waits, [30, 60, 120, 240, 480, 900, 900]);
     }
@@ -287,12 +287,13 @@ mod tests {
 
     #[test]
     fn a_breaker_follows_its_own_configuration() {
-        let config = BreakerConfig { refusals: 2, first_pause: Span::from_secs(5), longest_pause: Span::from_secs(20) };
+        let config =
+            BreakerConfig { refusals: 2, first_pause: Millis::from_secs(5), longest_pause: Millis::from_secs(20) };
         let (mut breaker, mut now, mut waits) = (Breaker::default(), at(0), Vec::new());
-        breaker = breaker.answered(&config, &reply(429, None), now);
+        breaker = breaker.after_answer(&config, &reply(429, None), now);
         assert!(breaker.pass(&config, now).is_ok(), "one refusal fewer than configured does not open it");
         for _ in 0..4 {
-            breaker = breaker.answered(&config, &reply(429, None), now);
+            breaker = breaker.after_answer(&config, &reply(429, None), now);
             let until = breaker.open_until.unwrap();
             waits.push(until.since(now).as_secs());
             now = until;
@@ -303,12 +304,12 @@ mod tests {
 
     #[test]
     fn a_service_that_says_when_is_believed_within_reason() {
-        let once = Breaker::default().answered(&SEED, &reply(429, Some(Span::from_secs(120))), at(0));
-        assert_eq!(once.pass(&SEED, at(119)), Err(Stop::Open { until: at(120) }));
+        let once = Breaker::default().after_answer(&SEED, &reply(429, Some(Millis::from_secs(120))), at(0));
+        assert_eq!(once.pass(&SEED, at(119)), Err(ThrottleReason::Open { until: at(120) }));
         assert!(once.pass(&SEED, at(120)).is_ok(), "one refusal does not need a probe");
-        let third = refused(2).answered(&SEED, &reply(429, Some(Span::from_mins(40))), at(0));
+        let third = refused(2).after_answer(&SEED, &reply(429, Some(Millis::from_mins(40))), at(0));
         assert_eq!(third.open_until, Some(at(2400)));
-        let for_ever = refused(2).answered(&SEED, &reply(429, Some(Span::from_millis(u64::MAX))), at(0));
+        let for_ever = refused(2).after_answer(&SEED, &reply(429, Some(Millis::from_millis(u64::MAX))), at(0));
         assert_eq!(for_ever.open_until, Some(at(86_400)));
     }
 

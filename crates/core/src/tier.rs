@@ -1,19 +1,19 @@
-//! Four tiers, ordered, and only ever raised.
+//! Four tiers, ordered, which are only ever raised.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How much say a person has in a call. The order is the meaning: later is stricter.
+/// How much control a person has over a call. The order matters: later is stricter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
     /// Runs at once, recorded.
     Autonomous,
-    /// Runs at once, recorded, and people are told.
+    /// Runs at once, recorded, and people are notified.
     Notify,
-    /// Waits until a person says yes.
+    /// Waits until a person approves.
     ApprovalRequired,
     /// Never runs.
     Blocked,
@@ -29,7 +29,7 @@ impl Tier {
         self.max(other)
     }
 
-    /// The word used in policy files and answers.
+    /// The name used in policy files and answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,16 +48,16 @@ impl fmt::Display for Tier {
 }
 
 impl FromStr for Tier {
-    type Err = UnknownTier;
-    fn from_str(text: &str) -> Result<Self, UnknownTier> {
-        Self::ALL.into_iter().find(|tier| tier.as_str() == text).ok_or(UnknownTier)
+    type Err = TierParseError;
+    fn from_str(text: &str) -> Result<Self, TierParseError> {
+        Self::ALL.into_iter().find(|tier| tier.as_str() == text).ok_or(TierParseError)
     }
 }
 
-/// Not one of the four words.
+/// Not one of the four names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a tier is one of autonomous, notify, approval_required, blocked")]
-pub struct UnknownTier;
+pub struct TierParseError;
 
 #[cfg(test)]
 mod tests {
@@ -77,7 +77,7 @@ mod tests {
     fn only_the_four_words_are_tiers() {
         assert_eq!("notify".parse(), Ok(Tier::Notify));
         for bad in ["Notify", "allow", "", "blocked "] {
-            assert_eq!(bad.parse::<Tier>(), Err(UnknownTier));
+            assert_eq!(bad.parse::<Tier>(), Err(TierParseError));
         }
     }
 }

@@ -5,20 +5,22 @@
 use std::num::NonZero;
 use std::ops::Range;
 
-use sluice_core::audit::checkpoint::{Checkpoint, Growth, Signer, origin};
-use sluice_core::audit::export::{self, Form, Log, Start};
+use sluice_core::audit::checkpoint::{Checkpoint, CheckpointSigner, LogGrowth, origin};
+use sluice_core::audit::export::{self, AuditExportFormat, AuditExportHeader, AuditExportStart};
 use sluice_core::audit::key::{SecretKey, VerifierKey};
-use sluice_core::audit::note::Note;
-use sluice_core::audit::prove::Proof;
-use sluice_core::audit::tree::{self, Frontier, Kept, Sparse};
-use sluice_core::audit::verify::{Export, Fault, Kind, Report, Trust, VerifyError, verify};
-use sluice_core::audit::{Fact, Hash, Head, Sealed, commit, leaf};
-use sluice_core::{Actor, Digest, Entropy, HoldId, NodeName, Timestamp};
+use sluice_core::audit::note::SignedNote;
+use sluice_core::audit::prove::AuditEntryProof;
+use sluice_core::audit::tree::{self, KeptHashSource, SparseTree, TreeFrontier};
+use sluice_core::audit::verify::{
+    AuditExport, AuditFault, AuditFaultKind, VerificationReport, VerifierTrust, VerifyError, verify,
+};
+use sluice_core::audit::{AuditFact, AuditHash, ChainHead, SealedAuditEntry, commit, leaf};
+use sluice_core::{Actor, Digest, Entropy, HoldId, NodeName, UtcMillis};
 
-/// The same numbers every time.
-struct Dice(u64);
+/// A generator with the same numbers in every run.
+struct AuditTestRandom(u64);
 
-impl Dice {
+impl AuditTestRandom {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -36,9 +38,9 @@ impl Dice {
     }
 }
 
-struct Fixed(u8);
+struct FixedEntropy(u8);
 
-impl Entropy for Fixed {
+impl Entropy for FixedEntropy {
     fn fill(&self, buffer: &mut [u8]) {
         buffer.fill(self.0);
     }
@@ -49,14 +51,14 @@ fn name(text: &str) -> NodeName {
 }
 
 fn secret(log: &NodeName, seed: u8) -> SecretKey {
-    SecretKey::generate(&origin(log), &Fixed(seed)).unwrap()
+    SecretKey::generate(&origin(log), &FixedEntropy(seed)).unwrap()
 }
 
 /// Facts as varied as real ones: short and long, with and without ids, digests and commitments, any script.
-fn fact(log: &NodeName, salt: &str, seq: u64) -> Fact {
+fn fact(log: &NodeName, salt: &str, seq: u64) -> AuditFact {
     let kinds = ["call.asked", "hold.held", "approval.granted", "hold.done", "policy.changed"];
     let text = format!("{salt}{seq}");
-    let mut fact = Fact::new(kinds[seq as usize % kinds.len()], Actor::Node(log.clone())).with("note", &text);
+    let mut fact = AuditFact::new(kinds[seq as usize % kinds.len()], Actor::Node(log.clone())).with("note", &text);
     if seq.is_multiple_of(3) {
         fact.hold = Some(HoldId::from_bits(u128::from(seq)));
         fact.commitments.insert("arguments".into(), commit(&[7; 32], text.as_bytes()));
@@ -72,60 +74,65 @@ fn fact(log: &NodeName, salt: &str, seq: u64) -> Fact {
 }
 
 /// A log with everything a store would keep.
-struct World {
+struct TestAuditLog {
     log: NodeName,
     key: VerifierKey,
-    entries: Vec<Sealed>,
-    head: Head,
-    frontier: Frontier,
-    kept: Vec<Vec<Hash>>,
-    notes: Vec<Note>,
+    entries: Vec<SealedAuditEntry>,
+    head: ChainHead,
+    frontier: TreeFrontier,
+    kept: Vec<Vec<AuditHash>>,
+    notes: Vec<SignedNote>,
 }
 
-impl Kept for &World {
-    fn kept(&self, level: u8, range: Range<u64>) -> Option<Vec<Hash>> {
-        self.kept.get(usize::from(level / 8))?.get(range.start as usize..range.end as usize).map(<[Hash]>::to_vec)
+impl KeptHashSource for &TestAuditLog {
+    fn kept_hashes(&self, level: u8, range: Range<u64>) -> Option<Vec<AuditHash>> {
+        self.kept.get(usize::from(level / 8))?.get(range.start as usize..range.end as usize).map(<[AuditHash]>::to_vec)
     }
 }
 
-impl World {
+impl TestAuditLog {
     /// `size` entries and a checkpoint at every multiple of `every`.
     fn new(log: &str, salt: &str, seed: u8, size: u64, every: u64) -> Self {
         let log = name(log);
-        let mut signer = Signer::new(secret(&log, seed), &log).unwrap();
+        let mut signer = CheckpointSigner::new(secret(&log, seed), &log).unwrap();
         let mut world = Self {
             key: signer.key().clone(),
             entries: Vec::new(),
-            head: Head::genesis(&log),
-            frontier: Frontier::new(),
+            head: ChainHead::genesis(&log),
+            frontier: TreeFrontier::new(),
             kept: vec![Vec::new(); 8],
             notes: Vec::new(),
             log,
         };
         for seq in 0..size {
-            let at = Timestamp::from_millis(1_730_000_000_000 + seq as i64);
+            let at = UtcMillis::from_millis(1_730_000_000_000 + seq as i64);
             let sealed = world.head.seal(&world.log, at, &fact(&world.log, salt, seq));
             let kept = &mut world.kept;
             world.frontier.append(sealed.hash, |level, _, hash| kept[usize::from(level / 8)].push(hash));
             world.entries.push(sealed);
             if (seq + 1).is_multiple_of(every) {
                 let signed = signer.last().tree.size;
-                let growth = Growth::prove(&Sparse(&world), signed, world.head, world.frontier.root()).unwrap();
+                let growth = LogGrowth::prove(&SparseTree(&world), signed, world.head, world.frontier.root()).unwrap();
                 world.notes.push(signer.sign(&growth).unwrap());
             }
         }
         world
     }
 
-    fn files(&self) -> Files {
-        let log =
-            Log { form: Form::V1, key: self.key.clone(), log: self.log.clone(), size: self.head.size, start: None };
+    fn files(&self) -> TestExportFiles {
+        let log = AuditExportHeader {
+            form: AuditExportFormat::V1,
+            key: self.key.clone(),
+            log: self.log.clone(),
+            size: self.head.size,
+            start: None,
+        };
         let lines = self.entries.iter().map(|sealed| line(&sealed.hash, &sealed.body)).collect();
-        Files { log: log.to_bytes(), lines, notes: self.notes.iter().map(Note::to_string).collect() }
+        TestExportFiles { log: log.to_bytes(), lines, notes: self.notes.iter().map(SignedNote::to_string).collect() }
     }
 }
 
-fn line(hash: &Hash, body: &[u8]) -> Vec<u8> {
+fn line(hash: &AuditHash, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     export::write_entry(&mut bytes, hash, body).unwrap();
     bytes
@@ -133,9 +140,9 @@ fn line(hash: &Hash, body: &[u8]) -> Vec<u8> {
 
 /// An export, easy to tamper with.
 #[derive(Clone)]
-struct Files {
+struct TestExportFiles {
     log: Vec<u8>,
-    /// With their line feeds.
+    /// The lines with their line feeds.
     lines: Vec<Vec<u8>>,
     notes: Vec<String>,
 }
@@ -143,18 +150,18 @@ struct Files {
 /// Where the body of a line starts.
 const BODY: usize = 9 + 64 + 10;
 
-impl Files {
-    fn verify(&self, trust: &Trust) -> Result<Report, VerifyError> {
+impl TestExportFiles {
+    fn verify(&self, trust: &VerifierTrust) -> Result<VerificationReport, VerifyError> {
         let mut checkpoints = Vec::new();
         for note in &self.notes {
             checkpoints.extend_from_slice(note.as_bytes());
             checkpoints.push(b'\n');
         }
         let entries = self.lines.concat();
-        verify(Export { log: &self.log, entries: entries.as_slice(), checkpoints: checkpoints.as_slice() }, trust)
+        verify(AuditExport { log: &self.log, entries: entries.as_slice(), checkpoints: checkpoints.as_slice() }, trust)
     }
 
-    fn fault(&self, trust: &Trust) -> Fault {
+    fn fault(&self, trust: &VerifierTrust) -> AuditFault {
         match self.verify(trust) {
             Err(VerifyError::Fault(fault)) => *fault,
             other => panic!("not found out: {other:?}"),
@@ -165,13 +172,13 @@ impl Files {
         &self.lines[at][BODY..self.lines[at].len() - 2]
     }
 
-    fn hash(&self, at: usize) -> Hash {
+    fn hash(&self, at: usize) -> AuditHash {
         std::str::from_utf8(&self.lines[at][9..73]).unwrap().parse().unwrap()
     }
 
-    /// Recomputes every hash from here on, as someone would who can write the whole file.
+    /// Recomputes every hash from here on, as an attacker would who can write the whole file.
     fn rechain(&mut self, from: usize, until: usize, log: &NodeName) {
-        let mut before = if from == 0 { Head::genesis(log).hash } else { self.hash(from - 1) };
+        let mut before = if from == 0 { ChainHead::genesis(log).hash } else { self.hash(from - 1) };
         for at in from..until {
             let body = self.body(at).to_vec();
             before = leaf(&before, &body);
@@ -193,45 +200,50 @@ const EVERY: usize = 100;
 /// Entries that a checkpoint covers.
 const COVERED: usize = 2_000;
 
-fn world() -> World {
-    World::new("gw-1", "", 1, SIZE as u64, EVERY as u64)
+fn world() -> TestAuditLog {
+    TestAuditLog::new("gw-1", "", 1, SIZE as u64, EVERY as u64)
 }
 
-fn trusting(world: &World, threads: usize) -> Trust {
-    Trust { key: Some(world.key.clone()), anchors: Vec::new(), threads: NonZero::new(threads) }
+fn trusting(world: &TestAuditLog, threads: usize) -> VerifierTrust {
+    VerifierTrust { key: Some(world.key.clone()), anchors: Vec::new(), threads: NonZero::new(threads) }
 }
 
 /// Flips a byte so that the line stays one line.
-fn flip(byte: &mut u8, dice: &mut Dice) {
+fn flip(byte: &mut u8, dice: &mut AuditTestRandom) {
     let old = *byte;
     while *byte == old || *byte == b'\n' {
         *byte = dice.next() as u8;
     }
 }
 
-/// What an edit must be called: the kinds the evidence allows, and where.
-struct Expected {
-    kinds: &'static [Kind],
+/// The expected finding of an edit: the kinds the evidence allows, and where.
+struct ExpectedFault {
+    kinds: &'static [AuditFaultKind],
     seq: usize,
     last: usize,
 }
 
-fn exactly(kinds: &'static [Kind], seq: usize) -> Expected {
-    Expected { kinds, seq, last: seq }
+fn exactly(kinds: &'static [AuditFaultKind], seq: usize) -> ExpectedFault {
+    ExpectedFault { kinds, seq, last: seq }
 }
 
-struct Worlds {
-    world: World,
+struct TestAuditLogs {
+    world: TestAuditLog,
     /// A log of another node.
-    other: World,
+    other: TestAuditLog,
     /// Another history of the same node.
-    twin: World,
+    twin: TestAuditLog,
 }
 
 /// One random edit that touches the entries before the last checkpoint.
-fn tamper(files: &mut Files, edit: usize, dice: &mut Dice, worlds: &Worlds) -> Expected {
-    use Kind::*;
-    let Worlds { world, other, twin } = worlds;
+fn tamper(
+    files: &mut TestExportFiles,
+    edit: usize,
+    dice: &mut AuditTestRandom,
+    worlds: &TestAuditLogs,
+) -> ExpectedFault {
+    use AuditFaultKind::*;
+    let TestAuditLogs { world, other, twin } = worlds;
     let at = dice.below(COVERED);
     match edit {
         0 => {
@@ -273,18 +285,18 @@ fn tamper(files: &mut Files, edit: usize, dice: &mut Dice, worlds: &Worlds) -> E
             // A forged line with the right place and a hash that does not hold, or one that does.
             let body =
                 String::from_utf8(files.body(at).to_vec()).unwrap().replacen("\"note\":\"", "\"note\":\"new ", 1);
-            let before = if at == 0 { Head::genesis(&world.log).hash } else { files.hash(at - 1) };
+            let before = if at == 0 { ChainHead::genesis(&world.log).hash } else { files.hash(at - 1) };
             let holds = dice.below(2) == 0;
-            let hash = if holds { leaf(&before, body.as_bytes()) } else { Hash([dice.next() as u8; 32]) };
+            let hash = if holds { leaf(&before, body.as_bytes()) } else { AuditHash([dice.next() as u8; 32]) };
             files.lines.insert(at, line(&hash, body.as_bytes()));
             exactly(&[Inserted], at)
         }
         7 => {
             files.lines.truncate(at);
-            Expected { kinds: &[Truncated], seq: at, last: (at / EVERY + 1) * EVERY - 1 }
+            ExpectedFault { kinds: &[Truncated], seq: at, last: (at / EVERY + 1) * EVERY - 1 }
         }
         8 => {
-            // The last line that is left is cut in two.
+            // The last remaining line is cut in two.
             files.lines.truncate(at + 1);
             let end = dice.within(1..files.lines[at].len());
             files.lines[at].truncate(end);
@@ -294,7 +306,7 @@ fn tamper(files: &mut Files, edit: usize, dice: &mut Dice, worlds: &Worlds) -> E
             files.reword(at);
             files.rechain(at, SIZE, &world.log);
             let floor = at / EVERY * EVERY;
-            Expected { kinds: &[Forked], seq: floor, last: floor + EVERY - 1 }
+            ExpectedFault { kinds: &[Forked], seq: floor, last: floor + EVERY - 1 }
         }
         10 => {
             // A few entries are rewritten and chained; the old ones follow unchanged.
@@ -306,10 +318,10 @@ fn tamper(files: &mut Files, edit: usize, dice: &mut Dice, worlds: &Worlds) -> E
             }
             files.reword(at);
             files.rechain(at, until, &world.log);
-            Expected { kinds: &[Forked], seq: floor, last: until - 1 }
+            ExpectedFault { kinds: &[Forked], seq: floor, last: until - 1 }
         }
         11 | 12 => {
-            // At the very beginning another history is one that holds, until its first checkpoint.
+            // At the very beginning, another history is valid until its first checkpoint.
             let (at, from) = (at.max(1), if edit == 11 { other } else { twin });
             let end = (at + 1 + dice.below(300)).min(COVERED);
             let segment = from.files().lines[at..end].to_vec();
@@ -317,19 +329,20 @@ fn tamper(files: &mut Files, edit: usize, dice: &mut Dice, worlds: &Worlds) -> E
             exactly(if edit == 11 { &[Malformed] } else { &[Changed] }, at)
         }
         13 => {
-            // All checkpoints anew, with another key.
+            // All checkpoints signed again, with another key.
             let forged = secret(&world.log, 99);
-            let mut signer = Signer::new(forged, &world.log).unwrap();
+            let mut signer = CheckpointSigner::new(forged, &world.log).unwrap();
             for note in &mut files.notes {
                 let size =
-                    Checkpoint::parse(Note::parse(note.as_bytes()).unwrap().text_unverified()).unwrap().tree.size;
-                let head = Head { size, hash: world.entries[size as usize - 1].hash };
-                let mut frontier = Frontier::new();
+                    Checkpoint::parse(SignedNote::parse(note.as_bytes()).unwrap().text_unverified()).unwrap().tree.size;
+                let head = ChainHead { size, hash: world.entries[size as usize - 1].hash };
+                let mut frontier = TreeFrontier::new();
                 world.entries[..size as usize].iter().for_each(|sealed| frontier.push(sealed.hash));
-                let growth = Growth::prove(&Sparse(world), signer.last().tree.size, head, frontier.root()).unwrap();
+                let growth =
+                    LogGrowth::prove(&SparseTree(world), signer.last().tree.size, head, frontier.root()).unwrap();
                 *note = signer.sign(&growth).unwrap().to_string();
             }
-            Expected { kinds: &[Signature], seq: 0, last: EVERY - 1 }
+            ExpectedFault { kinds: &[Signature], seq: 0, last: EVERY - 1 }
         }
         _ => unreachable!(),
     }
@@ -337,17 +350,17 @@ fn tamper(files: &mut Files, edit: usize, dice: &mut Dice, worlds: &Worlds) -> E
 
 #[test]
 fn a_thousand_random_edits_are_all_found_and_named() {
-    let worlds = Worlds {
+    let worlds = TestAuditLogs {
         world: world(),
-        other: World::new("gw-2", "", 2, SIZE as u64, 2_000),
-        twin: World::new("gw-1", "else ", 1, SIZE as u64, 2_000),
+        other: TestAuditLog::new("gw-2", "", 2, SIZE as u64, 2_000),
+        twin: TestAuditLog::new("gw-1", "else ", 1, SIZE as u64, 2_000),
     };
     let world = &worlds.world;
     let clean = world.files();
-    let mut dice = Dice(42);
+    let mut dice = AuditTestRandom(42);
     for round in 0..1_000 {
         let mut files = clean.clone();
-        // Signing twenty checkpoints anew is the slow one, and always the same.
+        // Signing twenty checkpoints again is slow, and always the same.
         let edit = if round < 5 { 13 } else { round % 13 };
         let expected = tamper(&mut files, edit, &mut dice, &worlds);
         let fault = files.fault(&trusting(world, 1 + round % 3));
@@ -361,7 +374,7 @@ fn a_thousand_random_edits_are_all_found_and_named() {
 #[test]
 fn an_honest_export_verifies_on_any_number_of_threads() {
     let world = world();
-    let reports: Vec<Report> =
+    let reports: Vec<VerificationReport> =
         [1, 2, 5].map(|threads| world.files().verify(&trusting(&world, threads)).unwrap()).into();
     assert!(reports.windows(2).all(|pair| pair[0] == pair[1]));
     let report = &reports[0];
@@ -373,15 +386,15 @@ fn an_honest_export_verifies_on_any_number_of_threads() {
 #[test]
 fn a_rewritten_end_is_reported_as_not_covered() {
     let world = world();
-    let mut dice = Dice(7);
+    let mut dice = AuditTestRandom(7);
     for _ in 0..20 {
         let mut files = world.files();
         let at = dice.within(COVERED..SIZE);
         files.reword(at);
-        // As it stands it breaks the chain.
+        // Without new hashes it breaks the chain.
         let fault = files.fault(&trusting(&world, 2));
-        assert_eq!((fault.kind, fault.seq, fault.covered), (Kind::Changed, at as u64, COVERED as u64));
-        // Chained anew, nothing in the export contradicts it; the report claims nothing about it.
+        assert_eq!((fault.kind, fault.seq, fault.covered), (AuditFaultKind::Changed, at as u64, COVERED as u64));
+        // With new hashes nothing in the export contradicts it; the report claims nothing about it.
         files.rechain(at, SIZE, &world.log);
         let report = files.verify(&trusting(&world, 2)).unwrap();
         assert_eq!((report.covered, report.uncovered), (COVERED as u64, (SIZE - COVERED) as u64));
@@ -393,33 +406,33 @@ fn a_rewritten_end_is_reported_as_not_covered() {
 fn a_checkpoint_from_elsewhere_covers_what_the_export_left_out() {
     let world = world();
     let mut files = world.files();
-    let anchor = Note::parse(files.notes[19].as_bytes()).unwrap();
-    // Cut back to 1,500 entries with everything that would contradict it.
+    let anchor = SignedNote::parse(files.notes[19].as_bytes()).unwrap();
+    // Cut back to 1,500 entries, with everything removed that would contradict it.
     files.lines.truncate(1_500);
     files.notes.truncate(15);
     files.log = String::from_utf8(files.log).unwrap().replace("2050", "1500").into_bytes();
     let alone = files.verify(&trusting(&world, 2)).unwrap();
     assert_eq!((alone.covered, alone.anchored), (1_500, None));
-    let anchored = Trust { anchors: vec![anchor], ..trusting(&world, 2) };
+    let anchored = VerifierTrust { anchors: vec![anchor], ..trusting(&world, 2) };
     let fault = files.fault(&anchored);
-    assert_eq!((fault.kind, fault.seq, fault.last), (Kind::Truncated, 1_500, 1_999));
+    assert_eq!((fault.kind, fault.seq, fault.last), (AuditFaultKind::Truncated, 1_500, 1_999));
     let report = world.files().verify(&anchored).unwrap();
     assert_eq!((report.anchored, report.checkpoints), (Some(2_000), 20));
 
     // A whole forged history with its own checkpoints, signed with the stolen key, against one kept checkpoint.
-    let forged = World::new("gw-1", "else ", 1, SIZE as u64, EVERY as u64);
+    let forged = TestAuditLog::new("gw-1", "else ", 1, SIZE as u64, EVERY as u64);
     assert!(forged.files().verify(&trusting(&world, 2)).is_ok());
     let fault = forged.files().fault(&anchored);
-    assert_eq!((fault.kind, fault.seq, fault.last), (Kind::Forked, 2_000, 2_000));
+    assert_eq!((fault.kind, fault.seq, fault.last), (AuditFaultKind::Forked, 2_000, 2_000));
 }
 
 #[test]
 fn another_key_is_found_out_only_by_who_knows_the_right_one() {
     let world = world();
-    let forged = World::new("gw-1", "else ", 9, 300, 100);
+    let forged = TestAuditLog::new("gw-1", "else ", 9, 300, 100);
     let fault = forged.files().fault(&trusting(&world, 1));
-    assert_eq!((fault.kind, fault.seq), (Kind::Signature, 0));
-    let report = forged.files().verify(&Trust::default()).unwrap();
+    assert_eq!((fault.kind, fault.seq), (AuditFaultKind::Signature, 0));
+    let report = forged.files().verify(&VerifierTrust::default()).unwrap();
     assert!(!report.key_known);
 }
 
@@ -427,7 +440,7 @@ fn another_key_is_found_out_only_by_who_knows_the_right_one() {
 fn damaged_checkpoints_are_found() {
     let world = world();
     let trust = trusting(&world, 2);
-    let mut dice = Dice(3);
+    let mut dice = AuditTestRandom(3);
     for round in 0..200 {
         let mut files = world.files();
         let (which, at) = (dice.below(20), dice.below(180));
@@ -436,15 +449,18 @@ fn damaged_checkpoints_are_found() {
         let Ok(text) = String::from_utf8(bytes) else { continue };
         files.notes[which] = text;
         let fault = files.fault(&trust);
-        assert!(matches!(fault.kind, Kind::Malformed | Kind::Signature | Kind::Truncated), "round {round}: {fault}");
+        assert!(
+            matches!(fault.kind, AuditFaultKind::Malformed | AuditFaultKind::Signature | AuditFaultKind::Truncated),
+            "round {round}: {fault}"
+        );
         assert!(fault.covered <= which as u64 * 100, "{fault}");
     }
     let mut files = world.files();
     files.notes.swap(3, 8);
-    assert_eq!(files.fault(&trust).kind, Kind::Malformed);
+    assert_eq!(files.fault(&trust).kind, AuditFaultKind::Malformed);
     let mut files = world.files();
     files.notes[19].pop();
-    assert_eq!(files.fault(&trust).kind, Kind::Malformed);
+    assert_eq!(files.fault(&trust).kind, AuditFaultKind::Malformed);
 }
 
 #[test]
@@ -454,72 +470,77 @@ fn the_end_and_the_count_must_agree() {
     let mut files = world.files();
     files.lines.pop();
     let fault = files.fault(&trust);
-    assert_eq!((fault.kind, fault.seq, fault.covered), (Kind::Truncated, 2_049, 2_000));
+    assert_eq!((fault.kind, fault.seq, fault.covered), (AuditFaultKind::Truncated, 2_049, 2_000));
     let mut files = world.files();
     files.lines.push(files.lines[2_049].clone());
-    assert_eq!((files.fault(&trust).kind, files.fault(&trust).seq), (Kind::Inserted, 2_050));
+    assert_eq!((files.fault(&trust).kind, files.fault(&trust).seq), (AuditFaultKind::Inserted, 2_050));
     let mut files = world.files();
     files.log = String::from_utf8(files.log).unwrap().replace("2050", "2049").into_bytes();
-    assert_eq!((files.fault(&trust).kind, files.fault(&trust).seq), (Kind::Inserted, 2_049));
+    assert_eq!((files.fault(&trust).kind, files.fault(&trust).seq), (AuditFaultKind::Inserted, 2_049));
     let mut files = world.files();
     files.lines[700] = vec![b'x'; 5 << 20];
     files.lines[700].push(b'\n');
-    assert_eq!((files.fault(&trust).kind, files.fault(&trust).seq), (Kind::Malformed, 700));
+    assert_eq!((files.fault(&trust).kind, files.fault(&trust).seq), (AuditFaultKind::Malformed, 700));
 }
 
 #[test]
 fn a_pruned_export_still_proves_what_is_left() {
     let world = world();
     let cut = 1_234;
-    let mut frontier = Frontier::new();
+    let mut frontier = TreeFrontier::new();
     world.entries[..cut].iter().for_each(|sealed| frontier.push(sealed.hash));
-    let start = Start { frontier, head: world.entries[cut - 1].hash };
+    let start = AuditExportStart { frontier, head: world.entries[cut - 1].hash };
     let mut files = world.files();
     files.lines.drain(..cut);
-    let mut log = Log::parse(&files.log).unwrap();
+    let mut log = AuditExportHeader::parse(&files.log).unwrap();
     log.start = Some(start.clone());
     files.log = log.to_bytes();
     let report = files.verify(&trusting(&world, 2)).unwrap();
     assert_eq!((report.first, report.entries, report.covered), (1_234, 816, 766));
 
-    log.start = Some(Start { head: Hash([1; 32]), ..start.clone() });
-    let forged = Files { log: log.to_bytes(), ..files.clone() };
+    log.start = Some(AuditExportStart { head: AuditHash([1; 32]), ..start.clone() });
+    let forged = TestExportFiles { log: log.to_bytes(), ..files.clone() };
     let fault = forged.fault(&trusting(&world, 2));
-    assert_eq!((fault.kind, fault.seq), (Kind::Changed, 1_234));
+    assert_eq!((fault.kind, fault.seq), (AuditFaultKind::Changed, 1_234));
     let mut peaks = start.frontier.peaks().to_vec();
-    peaks[0] = Hash([1; 32]);
-    log.start = Some(Start { frontier: Frontier::from_parts(1_234, peaks).unwrap(), ..start });
-    let forged = Files { log: log.to_bytes(), ..files };
-    assert_eq!(forged.fault(&trusting(&world, 2)).kind, Kind::Forked);
+    peaks[0] = AuditHash([1; 32]);
+    log.start = Some(AuditExportStart { frontier: TreeFrontier::from_parts(1_234, peaks).unwrap(), ..start });
+    let forged = TestExportFiles { log: log.to_bytes(), ..files };
+    assert_eq!(forged.fault(&trusting(&world, 2)).kind, AuditFaultKind::Forked);
 }
 
 #[test]
 fn a_proof_stands_alone_and_only_for_its_own_entry() {
     let world = world();
     for index in [0_u64, 1, 99, 100, 1_234, 1_999] {
-        let before = index.checked_sub(1).map_or(Head::genesis(&world.log).hash, |at| world.entries[at as usize].hash);
+        let before =
+            index.checked_sub(1).map_or(ChainHead::genesis(&world.log).hash, |at| world.entries[at as usize].hash);
         let sealed = &world.entries[index as usize];
-        let path = tree::inclusion_proof(&Sparse(&world), index, 2_000).unwrap();
-        let proof = Proof { index, before, body: sealed.body.clone(), path, checkpoint: world.notes[19].clone() };
+        let path = tree::inclusion_proof(&SparseTree(&world), index, 2_000).unwrap();
+        let proof =
+            AuditEntryProof { index, before, body: sealed.body.clone(), path, checkpoint: world.notes[19].clone() };
         let text = proof.to_string();
-        let read = Proof::parse(text.as_bytes()).unwrap();
+        let read = AuditEntryProof::parse(text.as_bytes()).unwrap();
         assert_eq!(read, proof);
         let proven = read.verify(std::slice::from_ref(&world.key)).unwrap();
         assert_eq!((proven.entry.seq, proven.hash, proven.checkpoint.tree.size), (index, sealed.hash, 2_000));
 
-        let code = |proof: Proof| proof.verify(std::slice::from_ref(&world.key)).unwrap_err().code();
-        assert_eq!(code(Proof { before: Hash([1; 32]), ..proof.clone() }), "audit.proof_root");
-        assert_eq!(code(Proof { body: b"{}".to_vec(), ..proof.clone() }), "audit.proof_root");
-        assert_eq!(code(Proof { index: 2_000, ..proof.clone() }), "audit.proof_outside");
-        assert_eq!(code(Proof { checkpoint: world.notes[0].clone(), index: 5, ..proof.clone() }), "audit.proof_length");
-        let other = World::new("gw-2", "", 2, 1, 1);
+        let code = |proof: AuditEntryProof| proof.verify(std::slice::from_ref(&world.key)).unwrap_err().code();
+        assert_eq!(code(AuditEntryProof { before: AuditHash([1; 32]), ..proof.clone() }), "audit.proof_root");
+        assert_eq!(code(AuditEntryProof { body: b"{}".to_vec(), ..proof.clone() }), "audit.proof_root");
+        assert_eq!(code(AuditEntryProof { index: 2_000, ..proof.clone() }), "audit.proof_outside");
+        assert_eq!(
+            code(AuditEntryProof { checkpoint: world.notes[0].clone(), index: 5, ..proof.clone() }),
+            "audit.proof_length"
+        );
+        let other = TestAuditLog::new("gw-2", "", 2, 1, 1);
         assert_eq!(proof.verify(&[other.key]).unwrap_err().code(), "audit.note_unknown_signer");
         for bad in [
             text.replace("index ", "index 0"),
             text.replace("tlog-proof@v1", "tlog-proof@v2"),
             text.replace("extra ", ""),
         ] {
-            assert_eq!(Proof::parse(bad.as_bytes()).unwrap_err().code(), "audit.proof_form");
+            assert_eq!(AuditEntryProof::parse(bad.as_bytes()).unwrap_err().code(), "audit.proof_form");
         }
     }
 }

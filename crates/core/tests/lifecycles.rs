@@ -1,4 +1,4 @@
-//! The pictures in the docs are drawn from the code; this test fails when they are stale.
+//! The diagrams in the docs are generated from the code; this test fails when they are stale.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
-//! The reader of shell text against the shells of this machine.
+//! Compares the reader of shell text with the shells of this machine.
 //!
-//! Random texts are made of harmless programs that write down how they were called. Promise: whatever a real shell runs
-//! for a text that the reader understood, the reader has named.
+//! Random texts consist of harmless programs that record how they were called. Promise: every program that a real shell
+//! runs for a text that the reader understood was named by the reader.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use sluice_core::shell::Script;
+use sluice_core::shell::ShellScript;
 
 const PIECES: [&str; 44] = [
     "aa",
@@ -59,16 +59,16 @@ const PIECES: [&str; 44] = [
 ];
 
 /// A repeatable source of numbers.
-struct Dice(u64);
+struct ShellTestRandom(u64);
 
-impl Dice {
+impl ShellTestRandom {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % limit
     }
 }
 
-/// A folder whose programs write down how they were called.
+/// A folder whose programs record how they were called.
 fn stage(place: &Path) -> PathBuf {
     let programs = place.join("programs");
     std::fs::create_dir_all(&programs).unwrap();
@@ -110,7 +110,7 @@ fn really_run(shell: &str, text: &str, place: &Path, programs: &Path) -> Vec<Vec
 }
 
 /// Whether a call is one of the commands that were read.
-fn is_named(call: &[String], script: &Script) -> bool {
+fn is_named(call: &[String], script: &ShellScript) -> bool {
     script.words().iter().any(|words| {
         if words.iter().all(Option::is_some) {
             return words.len() == call.len()
@@ -119,7 +119,7 @@ fn is_named(call: &[String], script: &Script) -> bool {
                     *word == Some(said) || word.map(str::to_owned) == home
                 });
         }
-        // What is known comes in this order; what is not known may be any number of words.
+        // Known words come in this order; unknown ones may be any number of words.
         let mut said = call.iter();
         words[0] == call.first().map(String::as_str)
             && words.iter().flatten().all(|word| said.any(|said| said.contains(word.trim_start_matches('~'))))
@@ -136,12 +136,12 @@ fn no_shell_runs_a_program_that_the_reader_of_its_text_did_not_name() {
         .filter(|shell| Path::new(shell).exists())
         .collect();
     assert!(!shells.is_empty(), "there is no shell to compare with");
-    let mut dice = Dice(18);
+    let mut dice = ShellTestRandom(18);
     let (mut understood, mut ran) = (0, 0);
     while understood < 400 {
         let text: String = (0..2 + dice.below(11)).map(|_| PIECES[dice.below(PIECES.len())]).collect();
-        let Ok(script) = Script::parse(&text) else { continue };
-        // A text that only names one program shows little.
+        let Ok(script) = ShellScript::parse(&text) else { continue };
+        // A text with only one program shows little.
         if script.words().len() < 2 && dice.below(4) > 0 {
             continue;
         }

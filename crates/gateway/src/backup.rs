@@ -1,9 +1,10 @@
-//! Backups: a copy of everything a gateway needs, made while it runs, that opens with one key and is checked without it.
+//! Backups: a copy of everything a gateway needs, made while it runs. It opens with one key and is verified without
+//! restoring it.
 //!
-//! Takes a configuration; gives one sealed file, and a second one with the keys ([`create`]). [`verify`] proves a backup
-//! whole without putting it back, [`restore`] puts it back frozen. Promise: a backup is the database at one moment; a file
-//! that was not finished opens for nobody; a restored gateway sends nothing before an admin has decided, and its record says
-//! that it was restored.
+//! Takes a configuration; gives one sealed file, and a second one with the keys ([`create`]). [`verify`] proves that a
+//! backup is complete without restoring it, [`restore`] restores it frozen. Promise: a backup is the database at one
+//! moment; an unfinished file does not open; a restored gateway sends nothing before an admin has decided, and its
+//! audit log says that it was restored.
 
 mod container;
 mod create;
@@ -17,58 +18,58 @@ use std::io;
 
 use sluice_store::StoreError;
 
-pub use container::{ContainerKind, Header, header};
-pub use create::{CreateParams, Created, create};
-pub use lock::{BackupKey, BackupLock, LockParams, SHORTEST_PASSPHRASE, new_identity};
+pub use container::{ContainerHeader, ContainerKind, header};
+pub use create::{CreateBackupParams, CreatedBackup, create};
+pub use lock::{BackupKey, BackupLock, BackupLockParams, SHORTEST_PASSPHRASE, new_identity};
 pub use record::VerifiedLog;
-pub use restore::{RestoreParams, RestoreTarget, Restored, restore};
-pub use verify::{Verified, VerifyParams, verify};
+pub use restore::{RestoreBackupParams, RestoreTarget, RestoredBackup, restore};
+pub use verify::{VerifiedBackup, VerifyBackupParams, verify};
 
-/// Why a backup was not made, does not verify, or was not put back.
+/// Why a backup was not made, does not verify, or was not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// Something of it is not what was written.
+    /// A part of the backup is not what was written.
     #[error("the backup is damaged in {place}: {why}")]
     Damaged {
-        /// Where: a file of the backup, its header, or what follows a file.
+        /// The damaged part: a file of the backup, its header, or what follows a file.
         place: String,
-        /// What is wrong there.
+        /// What is wrong with it.
         why: String,
     },
-    /// The passphrase or identity is another one.
+    /// The passphrase or identity does not fit.
     #[error("the passphrase or identity does not open this backup")]
     WrongKey,
-    /// A passphrase or key that cannot be used.
+    /// The passphrase or key cannot be used.
     #[error("{0}")]
     Key(String),
     /// The signature over the manifest does not hold.
     #[error("the manifest is not signed by this gateway's key: {0}")]
     Signature(String),
-    /// The record in the copy does not hold together, or is not the one of the manifest.
-    #[error("the record in the backup does not verify: {0}")]
+    /// The audit log in the backup is not consistent, or is not the one of the manifest.
+    #[error("the audit log in the backup does not verify: {0}")]
     Record(String),
     /// The gateway has never been started.
     #[error("this gateway was never started: it has no key to sign a backup with")]
     NeverStarted,
-    /// Another backup of the same gateway is being made or put back.
-    #[error("another backup of this gateway is being made or put back")]
+    /// Another backup of the same gateway is being made or restored.
+    #[error("another backup of this gateway is being made or restored")]
     Busy,
-    /// A gateway runs on what is to be replaced.
+    /// A gateway runs on the data that is to be replaced.
     #[error("a gateway runs on this data folder")]
     Running,
-    /// There is something in the way.
+    /// The target is not empty.
     #[error("{0} is not empty")]
     NotEmpty(String),
-    /// There is a file of that name.
+    /// A file of that name exists.
     #[error("`{0}` exists already")]
     Exists(String),
-    /// The folder that a file is to be written to is not there.
+    /// The folder for a new file does not exist.
     #[error("there is no folder `{0}`")]
     NoFolder(String),
     /// A file cannot be read.
     #[error("{path} cannot be read: {error}")]
     Read {
-        /// Which.
+        /// The path of the file.
         path: String,
         /// Why not.
         error: io::Error,
@@ -76,13 +77,13 @@ pub enum BackupError {
     /// A file cannot be written.
     #[error("the files cannot be written: {0}")]
     Write(io::Error),
-    /// The database.
+    /// The database failed.
     #[error("the database cannot be used: {}", with_source(.0))]
     Store(#[from] StoreError),
 }
 
 impl BackupError {
-    /// Stable code.
+    /// The stable code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -113,7 +114,7 @@ impl BackupError {
     }
 }
 
-/// A missing tool or an unreachable server is said by what lies below.
+/// The source of the error names a missing tool or an unreachable server.
 fn with_source(error: &StoreError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),

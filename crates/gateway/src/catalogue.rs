@@ -1,8 +1,8 @@
-//! What can be asked, while the gate is open.
+//! The live catalogue: the capabilities that can be called while the gateway runs.
 //!
-//! Takes services that come and go (a proxy, a connected account, a mounted server) with the capabilities
-//! they bring; gives the catalogue that schema, policy and doors read. Promise: a new capability can be
-//! asked for only after the rules were read again with it, so none is ever judged by rules that do not know it.
+//! Takes services that are added and removed at run time (a proxy, a connected account, a mounted server) with the
+//! capabilities they bring; gives the catalogue that schema, policy and doors read. Promise: a new capability can be
+//! called only after the rules were read again with it, so none is judged by rules that do not know it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -11,62 +11,67 @@ use sluice_core::capability::{Capability, Catalogue};
 use sluice_core::refusal::{Code, Refusal};
 
 use crate::services::{Service, Services};
-use crate::{Gateway, No, policies};
+use crate::{CallError, Gateway, policies};
 
 /// The catalogue in force.
 #[derive(Debug)]
 pub struct LiveCatalogue {
-    current: RwLock<Current>,
+    current: RwLock<CatalogueSnapshot>,
 }
 
 #[derive(Debug)]
-struct Current {
+struct CatalogueSnapshot {
     known: Arc<Catalogue>,
     offered: Arc<Vec<Capability>>,
-    /// Counts how often what is offered became another.
+    /// Counts how often the offered capabilities changed.
     version: u64,
 }
 
 impl LiveCatalogue {
-    /// Starts with everything known; nothing is offered yet.
+    /// Starts with every known capability; none is offered yet.
     #[must_use]
     pub fn new(known: Catalogue) -> Self {
-        Self { current: RwLock::new(Current { known: Arc::new(known), offered: Arc::default(), version: 0 }) }
+        Self { current: RwLock::new(CatalogueSnapshot { known: Arc::new(known), offered: Arc::default(), version: 0 }) }
     }
 
-    /// Everything a call may name.
+    /// Every capability that a call may name.
     #[must_use]
     pub fn known(&self) -> Arc<Catalogue> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).known)
     }
 
-    /// What this gateway carries out, by name.
+    /// The capabilities that this gateway carries out, by name.
     #[must_use]
     pub fn offered(&self) -> Arc<Vec<Capability>> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).offered)
     }
 
-    /// Grows when what is offered becomes another.
+    /// Grows when the offered capabilities change.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.current.read().unwrap_or_else(PoisonError::into_inner).version
     }
 
-    /// Takes a catalogue, and notes who carries what out.
+    /// Replaces the catalogue and notes which service carries out each capability.
     pub(crate) fn replace(&self, known: Arc<Catalogue>, services: &Services) {
         let offered: Vec<Capability> = known.iter().filter(|spec| services.of(spec).is_some()).cloned().collect();
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let version = current.version + u64::from(*current.offered != offered);
-        *current = Current { known, offered: Arc::new(offered), version };
+        *current = CatalogueSnapshot { known, offered: Arc::new(offered), version };
     }
 }
 
 impl Gateway {
-    /// Puts a service behind the gate, with what can be asked of it. What it offered before is replaced.
+    /// Adds a service with its capabilities. What it offered before is replaced.
     ///
     /// # Errors
     /// When a name is taken, or the rules cannot be used with the new capabilities; then nothing changed.
-    pub async fn offer(&self, name: ServiceName, service: Arc<dyn Service>, list: Vec<Capability>) -> Result<(), No> {
+    pub async fn offer(
+        &self,
+        name: ServiceName,
+        service: Arc<dyn Service>,
+        list: Vec<Capability>,
+    ) -> Result<(), CallError> {
         let _turn = self.reloading.lock().await;
         let mut next = Catalogue::clone(&self.catalogue.known());
         next.remove(&name);
@@ -74,18 +79,18 @@ impl Gateway {
             if capability.service() != name {
                 return Err(Refusal::new(Code::GatewayInternal).into());
             }
-            next.add(capability).map_err(|error| No::saying(Code::SchemaBadName, &error.to_string()))?;
+            next.add(capability).map_err(|error| CallError::with_text(Code::SchemaBadName, &error.to_string()))?;
         }
         let next = Arc::new(next);
         policies::load(self, &self.config.policies, &next)?;
         self.services.put(name, service);
         self.catalogue.replace(next, &self.services);
-        self.events.wrote();
+        self.events.notify_written();
         Ok(())
     }
 
-    /// Takes a service away for good: nobody carries out what it brought, and nothing here has those names any more.
-    /// Where the rules cannot be read without them at the moment, the names stay until they can.
+    /// Removes a service permanently: its capabilities are no longer carried out, and their names are no longer known.
+    /// If the rules cannot be read without these names at the moment, the names stay until they can.
     pub(crate) async fn retire(&self, name: &ServiceName) {
         let _turn = self.reloading.lock().await;
         self.services.take(name);
@@ -100,16 +105,16 @@ impl Gateway {
             }
         };
         self.catalogue.replace(next, &self.services);
-        self.events.wrote();
+        self.events.notify_written();
     }
 
-    /// Takes a service away. Its capabilities stay known, so that rules that name them stay valid; nobody
+    /// Removes a service. Its capabilities stay known, so that rules that name them stay valid, but nothing
     /// carries them out. Held writes for it wait.
     pub async fn withdraw(&self, name: &ServiceName) -> bool {
         let _turn = self.reloading.lock().await;
         let was = self.services.take(name).is_some();
         self.catalogue.replace(self.catalogue.known(), &self.services);
-        self.events.wrote();
+        self.events.notify_written();
         was
     }
 }

@@ -1,90 +1,96 @@
-//! Channels to people: one interface for everything that shows a question and brings back an answer.
+//! Channels to people: one interface for everything that shows approval requests and receives answers.
 //!
-//! A channel shows a letter, changes it to the outcome, says a few words, and hears what people say. It decides
-//! nothing: what it hears goes to [`crate::gate::deciding`]. Promise: what a channel fails to do is tried again or
-//! said to be impossible; it never becomes an answer.
+//! A channel shows a message, changes it to the outcome, sends short texts, and receives what people say. It decides
+//! nothing: answers go to [`crate::gate::deciding`]. Promise: what a channel fails to do is tried again or reported as
+//! impossible; a failure never becomes an answer.
 
+pub mod approval_message;
 pub mod email;
-pub mod hearing;
+pub mod health;
 mod imap;
-pub mod letter;
 pub mod links;
 pub mod mail_auth;
-pub mod shown;
+pub mod rendering;
 pub mod telegram;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use sluice_core::Span;
+use sluice_core::Millis;
 
 use crate::config::Config;
-use crate::services::Work;
-use crate::{Gateway, No};
+use crate::services::BoxedFuture;
+use crate::{CallError, Gateway};
 
-pub use letter::{Button, Letter};
+pub use approval_message::{ApprovalMessage, MessageButton};
 
-/// Why something could not be shown or heard.
+/// Why something could not be shown or received.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// Not now.
+pub enum ChannelError {
+    /// It failed for now and is tried again.
     #[error("{why}")]
     Later {
-        /// When it makes sense again, if the other side said so.
-        after: Option<Span>,
+        /// When a retry makes sense, if the other side said so.
+        after: Option<Millis>,
         /// What happened, without content.
         why: String,
     },
-    /// Never, for this message.
+    /// It fails permanently for this message.
     #[error("{why}")]
     Refused {
         /// What happened, without content.
         why: String,
     },
-    /// Somebody else uses our name, or we may not use it any more. A person has to look.
+    /// Another program uses our identity, or we may not use it any more. A person has to look.
     #[error("{why}")]
     Broken {
-        /// What happened.
+        /// What happened, without content.
         why: String,
     },
-    /// We could not do our own part.
+    /// Our own part of the work failed.
     #[error("{0}")]
     Inside(String),
 }
 
-impl From<No> for Fault {
-    fn from(no: No) -> Self {
+impl From<CallError> for ChannelError {
+    fn from(no: CallError) -> Self {
         Self::Inside(no.refusal.to_string())
     }
 }
 
-impl From<sluice_store::StoreError> for Fault {
+impl From<sluice_store::StoreError> for ChannelError {
     fn from(error: sluice_store::StoreError) -> Self {
         Self::Inside(error.to_string())
     }
 }
 
-/// Something that shows questions to people and hears their answers.
+/// A way to show approval requests to people and receive their answers.
 pub trait Channel: Send + Sync + Debug {
-    /// Its name in rows and the record.
+    /// The name of the channel in rows and in the audit log.
     fn name(&self) -> &'static str;
-    /// How many characters one letter can have.
-    fn room(&self) -> usize;
-    /// Shows a question. Gives the channel's own name for what was sent.
-    fn show<'a>(&'a self, letter: &'a Letter) -> Work<'a, Result<String, Fault>>;
-    /// Changes what was shown; nothing can be pressed in it any more.
-    fn edit<'a>(&'a self, place: &'a str, message: &'a str, text: &'a str) -> Work<'a, Result<(), Fault>>;
-    /// Says something, as an answer to a message if one is named.
-    fn say<'a>(&'a self, place: &'a str, to: Option<&'a str>, text: &'a str) -> Work<'a, Result<(), Fault>>;
-    /// Waits a while for what people say, and acts on it.
-    fn hear<'a>(&'a self, gw: &'a Gateway) -> Work<'a, Result<(), Fault>>;
-    /// The gateway stops: nothing is left behind that would bring news to a door that is closed.
-    fn leave<'a>(&'a self, _: &'a Gateway) -> Work<'a, ()> {
+    /// How many characters one message can have.
+    fn max_message_chars(&self) -> usize;
+    /// Shows an approval request. Returns the channel's own id of the message.
+    fn show<'a>(&'a self, letter: &'a ApprovalMessage) -> BoxedFuture<'a, Result<String, ChannelError>>;
+    /// Changes what was shown; its buttons no longer work.
+    fn edit<'a>(&'a self, place: &'a str, message: &'a str, text: &'a str)
+    -> BoxedFuture<'a, Result<(), ChannelError>>;
+    /// Sends a text, as a reply to a message if one is named.
+    fn say<'a>(
+        &'a self,
+        place: &'a str,
+        to: Option<&'a str>,
+        text: &'a str,
+    ) -> BoxedFuture<'a, Result<(), ChannelError>>;
+    /// Waits a while for answers, and acts on them.
+    fn receive_answers<'a>(&'a self, gw: &'a Gateway) -> BoxedFuture<'a, Result<(), ChannelError>>;
+    /// Called when the gateway stops: removes what would send updates to a closed address.
+    fn shut_down<'a>(&'a self, _: &'a Gateway) -> BoxedFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 }
 
-/// The names of the channels that a configuration sets up.
+/// The names of the channels that the configuration sets up.
 #[must_use]
 pub fn names(config: &Config) -> Vec<&'static str> {
     let telegram = config.telegram.token_file.as_ref().map(|_| telegram::NAME);
@@ -92,17 +98,17 @@ pub fn names(config: &Config) -> Vec<&'static str> {
     telegram.into_iter().chain(email).collect()
 }
 
-/// Every channel the configuration names.
+/// All channels that the configuration names.
 ///
 /// # Errors
 /// When one of them cannot be set up.
 pub fn configured(config: &Config) -> Result<Vec<Arc<dyn Channel>>, String> {
     let mut channels: Vec<Arc<dyn Channel>> = Vec::new();
-    if let Some(bot) = telegram::Telegram::configured(config)? {
+    if let Some(bot) = telegram::TelegramChannel::configured(config)? {
         channels.push(Arc::new(bot));
     }
     if config.email.smtp_host.is_some() {
-        channels.push(Arc::new(email::Email::new(&config.email)?));
+        channels.push(Arc::new(email::EmailChannel::new(&config.email)?));
     }
     Ok(channels)
 }

@@ -1,8 +1,8 @@
 //! The configuration of a gateway: `sluice.yaml`, the environment and flags.
 //!
 //! Takes the path of a file, variables and flags; gives one [`Config`] with plain typed values, and where each
-//! of them comes from. Promise: read once and passed down; a flag wins over a variable, a variable over the
-//! file, the file over the default; whatever is not understood is refused with its place, all of it at once.
+//! of them comes from. Promise: the configuration is read once and passed down; a flag wins over a variable, a variable
+//! over the file, the file over the default; all errors are reported at once, each with its place.
 
 mod approvals;
 mod batch;
@@ -47,59 +47,62 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use sluice_core::policy::{Fault, MAX_BYTES};
-use sluice_core::{CapabilityName, NodeName, ServiceName, Span};
+use sluice_core::policy::{FileFault, MAX_BYTES};
+use sluice_core::{CapabilityName, Millis, NodeName, ServiceName};
 
-pub use approvals::{Approvals, Needs, NoticeChannel, NoticeChoice, Person, Risk, Targets};
-pub use batch::{Batch, Services};
+pub use approvals::{AllowedTargets, Approvals, ConfiguredPerson, Needs, NoticeChannel, NoticeChoice, Risk};
+pub use batch::{Batch, BatchLimitOverrides};
 pub use budgets::Budgets;
-pub use channels::{Address, BaseUrl, Domain, Email, Folder, Inbox, Security, Telegram, Word};
+pub use channels::{
+    BaseUrl, Email, EmailAddress, Inbox, MailDomain, MailboxFolderName, Security, SingleWord, Telegram,
+};
 pub use connected::Connected;
-pub use content::{Content, Threshold, Thresholds};
-pub use database::{Database, DatabaseSettings, Secret};
+pub use content::{Content, ContentThreshold, ContentThresholds};
+pub use database::{DatabaseLocation, DatabaseSettings, DatabaseUrl};
 pub use disk::Disk;
-pub use egress::{Connections, Egress, shown as connection_shown};
-pub use filesystem::{Agents, Filesystem, Root};
-pub use general::{General, Host, PORT, WebOrigin};
-pub use holds::{Delays, Holds};
-pub use leak::{Leak, LeakPatterns, Phrase};
+pub use egress::{ConfiguredConnections, Egress, shown as connection_shown};
+pub use filesystem::{AgentSelection, Filesystem, FilesystemRootConfig};
+pub use general::{General, HostAuthority, PORT, WebOrigin};
+pub use holds::{CapabilityDelays, Holds};
+pub use leak::{Leak, LeakPatterns, LeakPhrase};
 pub use limits::Limits;
 pub use log::{Log, LogFormat, LogLevel};
 pub use manual::{markdown, schema};
 pub use mounts::{
-    Address as MountAddress, EnvValue, Mount, Mounts, Program as MountProgram, Way, is_name as is_mount_name, skeleton,
+    ConfiguredMounts, EnvValue, MountAddress, MountConfig, MountProgram, MountTransport, is_name as is_mount_name,
+    skeleton,
 };
-pub use origin::{Origin, Origins};
+pub use origin::{ConfigOrigin, ConfigOrigins};
 pub use programs::{Git, Process};
-pub use reader::Flag;
-pub use recovery::{Audit, Recovery, Witness, is_state_file_of, state_file_places};
-pub use release::{Lookups, Pace, Paces, Release};
+pub use reader::CommandLineFlag;
+pub use recovery::{Audit, Recovery, WitnessConfig, is_state_file_of, state_file_places};
+pub use release::{LookupTimes, Release, ReleasePace, ReleasePaces};
 pub use retention::Retention;
-pub use services::{Account, Accounts, AdapterProgram};
+pub use services::{AdapterProgram, ConnectableService, ConnectableServices};
 pub use sessions::{KnownTarget, Sessions};
 pub use setting::word;
-pub use size::{Floor, Size};
+pub use size::{ByteSize, FreeDiskFloor};
 pub use state::State;
-pub use tls::{Tls, TlsFiles};
+pub use tls::{TlsConfig, TlsFiles};
 pub use vault::Vault;
 pub use workers::{Sandbox, Workers};
 
 use manual::known_keys;
-use reader::Reader;
-use section::Section as _;
+use reader::ConfigReader;
+use section::ConfigSection as _;
 
-/// How the file is called.
+/// The name of the configuration file.
 pub const FILE: &str = "sluice.yaml";
 
-/// What the edge of the program knows.
+/// What the program knows about its surroundings.
 #[derive(Debug, Clone, Default)]
-pub struct Around {
-    /// The folder the program was started in; relative paths of variables and flags begin here.
+pub struct ConfigContext {
+    /// The folder the program was started in; relative paths of variables and flags start here.
     pub here: PathBuf,
-    /// Name of the host.
+    /// The name of the host.
     pub host: Option<String>,
     /// Values given on the command line.
-    pub flags: Vec<Flag>,
+    pub flags: Vec<CommandLineFlag>,
 }
 
 /// The configuration of one gateway.
@@ -107,7 +110,7 @@ pub struct Around {
 pub struct Config {
     /// The file it was read from.
     pub file: Option<PathBuf>,
-    /// Who this gateway is.
+    /// The name of this gateway.
     pub node: NodeName,
     /// Folder for the database and keys.
     pub data: PathBuf,
@@ -117,79 +120,79 @@ pub struct Config {
     pub proxies: PathBuf,
     /// Folder with declarations of custom capabilities.
     pub capabilities: PathBuf,
-    /// Where agents and people are answered.
+    /// The address that serves agents and people.
     pub listen: SocketAddr,
-    /// Where cancel, deny, freeze and status are answered.
+    /// The address that serves cancel, deny, freeze and status.
     pub stop_listen: SocketAddr,
-    /// `Host` values that are answered beside the loopback names, in lower case.
+    /// `HostAuthority` values that are accepted in addition to the loopback names, in lower case.
     pub public_hosts: Vec<String>,
-    /// `Origin` values that are answered, in lower case.
+    /// `ConfigOrigin` values that are accepted, in lower case.
     pub origins: Vec<String>,
     /// The gateway's own certificate.
-    pub tls: Option<Tls>,
-    /// A proxy before the gateway ends TLS.
+    pub tls: Option<TlsConfig>,
+    /// Whether a reverse proxy in front of the gateway terminates TLS.
     pub behind_proxy: bool,
-    /// Where the gateway remembers.
-    pub database: Database,
-    /// How much clients can take.
+    /// The database.
+    pub database: DatabaseLocation,
+    /// How much of the gateway clients can use.
     pub limits: Limits,
     /// How long writes wait.
     pub holds: Holds,
     /// How writes leave.
     pub release: Release,
-    /// How much fits before a person looks.
+    /// How much an agent may do before a person decides.
     pub batch: Batch,
-    /// How much fits within a day.
+    /// How much may happen within a day.
     pub budgets: Budgets,
-    /// How long what is over stays.
+    /// How long data that is over is kept.
     pub retention: Retention,
-    /// Questions put to people.
+    /// Approval requests to people.
     pub approvals: Approvals,
-    /// The bot that asks people.
+    /// The Telegram bot for approval requests.
     pub telegram: Telegram,
-    /// Mail that asks people.
+    /// E-mail for approval requests.
     pub email: Email,
-    /// Replies that are handed in.
+    /// Replies that a forwarding service hands in.
     pub inbox: Inbox,
     /// Folders agents may use.
     pub filesystem: Filesystem,
-    /// Repositories below these folders.
+    /// Git repositories below these folders.
     pub git: Git,
-    /// Programs that agents may run there.
+    /// Programs that agents may run below these folders.
     pub process: Process,
-    /// How much agents may remember.
+    /// How much agents may store.
     pub state: State,
-    /// What must stay free.
+    /// How much disk space must stay free.
     pub disk: Disk,
     /// Sessions of agents.
     pub sessions: Sessions,
-    /// What comes in.
+    /// Content from outside.
     pub content: Content,
-    /// What must not leave.
+    /// Data that must not leave the gateway.
     pub leak: Leak,
-    /// What is said on stderr.
+    /// The log on stderr.
     pub log: Log,
-    /// Whether workers may do without layers of their jail.
+    /// Whether workers may run without all layers of their jail.
     pub sandbox: Sandbox,
-    /// Servers of others behind the gate.
-    pub mounts: Mounts,
+    /// Third-party MCP servers behind the gate.
+    pub mounts: ConfiguredMounts,
     /// How much workers may use.
     pub workers: Workers,
     /// Connected services.
     pub services: Connected,
     /// Where the root key of the vault comes from.
     pub vault: Vault,
-    /// Ways out.
+    /// Connections of the egress proxy.
     pub egress: Egress,
-    /// Who cosigns the record.
+    /// Witnesses of the audit log.
     pub audit: Audit,
-    /// What is remembered outside the database, as it was written.
+    /// Where state is kept outside the database, as configured.
     pub recovery: Recovery,
     /// The state file outside the database.
     pub state_file: PathBuf,
     /// The file to which signed checkpoints are appended.
     pub checkpoints_file: PathBuf,
-    /// Where systemd put its credentials.
+    /// The folder in which systemd puts credentials.
     pub credentials: Option<PathBuf>,
     shown: Vec<(String, Value)>,
 }
@@ -197,8 +200,8 @@ pub struct Config {
 /// Why a configuration was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigErrors {
-    /// All problems: of the file by line, then of variables and flags.
-    pub faults: Vec<Fault>,
+    /// All errors: of the file by line, then of variables and flags.
+    pub faults: Vec<FileFault>,
 }
 
 impl fmt::Display for ConfigErrors {
@@ -210,22 +213,22 @@ impl fmt::Display for ConfigErrors {
     }
 }
 
-impl From<Vec<Fault>> for ConfigErrors {
-    fn from(faults: Vec<Fault>) -> Self {
+impl From<Vec<FileFault>> for ConfigErrors {
+    fn from(faults: Vec<FileFault>) -> Self {
         Self { faults }
     }
 }
 
 impl Config {
-    /// Reads the configuration. Without a file, everything the other layers do not say is default.
+    /// Reads the configuration. Keys that no layer sets have their defaults.
     ///
     /// # Errors
-    /// All problems of all layers.
+    /// All errors of all layers.
     pub fn load(
         file: Option<&Path>,
         env: &[(String, String)],
-        around: &Around,
-    ) -> Result<(Self, Origins), ConfigErrors> {
+        around: &ConfigContext,
+    ) -> Result<(Self, ConfigOrigins), ConfigErrors> {
         let name = file.map_or_else(|| FILE.to_owned(), |file| file.display().to_string());
         let text = file.map(|file| read(file, &name)).transpose()?.unwrap_or_default();
         let absolute = file.map(|file| setting::clean(&around.here.join(file)));
@@ -233,45 +236,45 @@ impl Config {
         let veiled = reader::veil(&text);
         let tree = reader::tree(&name, &text, &veiled)?;
         let known = known_keys();
-        let mut reader = Reader::new(&name, &veiled, folder, &around.here);
+        let mut reader = ConfigReader::new(&name, &veiled, folder, &around.here);
         if let Some(root) = &tree {
             reader.lay_file(root, &known);
         }
         reader.lay_environment(env, &known);
         reader.lay_flags(&around.flags);
-        let mut written = Written::read(&mut reader);
+        let mut written = ConfigSections::read(&mut reader);
         let home = recovery::state_home(env);
         let machine = (around.host.as_deref(), home.as_deref());
         let config = written.settle(&mut reader, folder, absolute.clone(), machine);
         let origins = reader.finish()?;
-        // Whoever gave nothing has also said why, so that `finish` has already failed.
-        let unusable = || vec![Fault::of_file("config.value", name, "it cannot be used")].into();
+        // A missing value was already reported, so `finish` has failed before.
+        let unusable = || vec![FileFault::of_file("config.value", name, "the configuration cannot be used")].into();
         let credentials = env.iter().find(|(name, _)| name == "CREDENTIALS_DIRECTORY").map(|(_, path)| path.into());
         config.map(|config| (Self { credentials, ..config }, origins)).ok_or_else(unusable)
     }
 
-    /// The window of a service; nothing where writes are not counted.
+    /// The window of a service; `None` if writes are not counted there.
     #[must_use]
-    pub fn window_for(&self, service: &ServiceName) -> Option<sluice_core::batch::Window> {
+    pub fn window_for(&self, service: &ServiceName) -> Option<sluice_core::batch::SlidingWindow> {
         self.batch.window_for(service)
     }
 
     /// How long a write of this capability waits, if the capability itself says `default`.
     #[must_use]
-    pub fn delay_for(&self, capability: &CapabilityName, default: Span) -> Span {
+    pub fn delay_for(&self, capability: &CapabilityName, default: Millis) -> Millis {
         self.holds.delays.of(capability).unwrap_or(default)
     }
 
-    /// Every key and its value in force, in the order of the manual. Secrets are hidden.
+    /// Every key and its effective value, in the order of the manual. Secrets are hidden.
     #[must_use]
     pub fn shown(&self) -> &[(String, Value)] {
         &self.shown
     }
 }
 
-/// All sections as they were written.
+/// All sections as written.
 #[derive(Debug, Clone, PartialEq, Default)]
-struct Written {
+struct ConfigSections {
     general: General,
     tls: TlsFiles,
     database: DatabaseSettings,
@@ -302,8 +305,8 @@ struct Written {
     recovery: Recovery,
 }
 
-impl Written {
-    fn read(reader: &mut Reader<'_>) -> Self {
+impl ConfigSections {
+    fn read(reader: &mut ConfigReader<'_>) -> Self {
         Self {
             general: General::read(reader),
             tls: TlsFiles::read(reader),
@@ -336,10 +339,10 @@ impl Written {
         }
     }
 
-    /// Fills in what depends on the machine, checks what depends on each other.
+    /// Fills in what depends on the machine, and checks keys that depend on each other.
     fn settle(
         &mut self,
-        reader: &mut Reader<'_>,
+        reader: &mut ConfigReader<'_>,
         folder: &Path,
         file: Option<PathBuf>,
         (host, home): (Option<&str>, Option<&Path>),
@@ -447,26 +450,26 @@ impl Written {
     }
 }
 
-/// The text of the file, within limits.
+/// The text of the file, up to the size limit.
 fn read(path: &Path, name: &str) -> Result<String, ConfigErrors> {
-    let refused = |code, message: String| ConfigErrors { faults: vec![Fault::of_file(code, name, message)] };
+    let refused = |code, message: String| ConfigErrors { faults: vec![FileFault::of_file(code, name, message)] };
     let mut bytes = Vec::new();
     // One byte more than allowed, so that a larger file is noticed without being read.
     let limit = MAX_BYTES as u64 + 1;
     let opened = fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
-    opened.map_err(|error| refused("config.unreadable", format!("not readable: {}", io_words(&error))))?;
+    opened.map_err(|error| refused("config.unreadable", format!("the file cannot be read: {}", io_words(&error))))?;
     if bytes.len() > MAX_BYTES {
         return Err(refused("config.too_large", format!("larger than {MAX_BYTES} bytes")));
     }
     String::from_utf8(bytes).map_err(|_| refused("config.not_utf8", "not valid UTF-8 text".into()))
 }
 
-/// An error of the operating system in few words.
+/// An error of the operating system as a short text.
 fn io_words(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".into(),
         std::io::ErrorKind::PermissionDenied => "permission denied".into(),
-        std::io::ErrorKind::IsADirectory => "it is a folder".into(),
+        std::io::ErrorKind::IsADirectory => "the path is a folder".into(),
         _ => error.to_string().to_lowercase(),
     }
 }

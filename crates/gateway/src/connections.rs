@@ -1,17 +1,16 @@
-//! Connected services: accounts behind the gate, each with a copy of its own and one narrow way out.
+//! Connected services: accounts behind the gate, each with its own replica and one narrow way out.
 //!
-//! Takes what a person connects, and a credential in the vault (`service/<connection>/access`, put there by whoever
-//! signs in); gives a service that answers reads from the copy and carries writes out in locked-in workers. How a
-//! connection stands is kept in the store, its copy and the copy's cursor in the replica. Promise: reads ask nothing
-//! of the service; a job may make only the requests its step needs; a credential the service refuses ends all work
-//! until a person signs in again.
+//! Takes what a person connects, and a credential in the vault (`service/<connection>/access`, stored there by the
+//! sign-in); gives a service that answers reads from the replica and performs writes in locked-in workers. The state of
+//! a connection is kept in the store; the replica keeps the data and its cursor. Promise: reads send no request to the
+//! service; a job may make only the requests that its step needs; when the service refuses the credential, all work
+//! stops until a person signs in again.
 
 mod addressed;
 mod answer;
 mod apart;
 mod attachments;
 mod following;
-mod foreign;
 mod foresight;
 mod job;
 mod lifecycle;
@@ -21,6 +20,7 @@ mod program;
 mod sealing;
 mod search;
 mod sync;
+mod third_party;
 mod view;
 mod withheld;
 mod write;
@@ -34,115 +34,118 @@ use serde::{Deserialize, Serialize};
 use sluice_core::connection::ConnectionState;
 use sluice_core::ids::{ConnectionName, MessageId, SecretName};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{Actor, Clock, Ids, ServiceName, Span};
+use sluice_core::{Actor, Clock, Ids, Millis, ServiceName};
 use sluice_store::replica::Replica;
-use sluice_store::{Connection as Row, Store};
+use sluice_store::{ServiceConnection as Row, Store};
 use tokio::sync::Notify;
 
-use crate::egress::{Egress, Target};
-use crate::open::World;
-use crate::services::Work;
+use crate::egress::{Egress, EgressUrl};
+use crate::open::GatewayDeps;
+use crate::services::BoxedFuture;
 use crate::vault::Vault;
-use crate::workers::Workers;
-use crate::{Gateway, No};
+use crate::workers::GatewayWorkers;
+use crate::{CallError, Gateway};
 
-pub use manifest::Manifest;
-pub use sync::Synced;
-pub use view::{ConnectionView, Progress, Receipt, Tested};
+pub use manifest::AdapterManifest;
+pub use sync::SyncSummary;
+pub use view::{ConnectionTestView, DisconnectReceiptView, ServiceConnectionView, SyncProgressView};
 
 /// Why there is no fresh credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotFresh {
-    /// The service takes no credential of ours any more: a person has to sign in.
+pub enum CredentialRefreshError {
+    /// The service no longer accepts our credential: a person has to sign in.
     NeedsReauth,
-    /// Not now: whoever gives out credentials does not answer.
+    /// No credential now: the authorization server does not answer.
     Later,
 }
 
 /// Keeps the credential at `service/<connection>/access` usable.
-pub trait KeepFresh: Send + Sync {
-    /// Called before each job: sees to it that the credential will last for a while.
-    fn fresh<'a>(&'a self, connection: &'a ServiceName) -> Work<'a, Result<(), NotFresh>>;
+pub trait CredentialRefresher: Send + Sync {
+    /// Called before each job: makes sure that the credential stays valid for a while.
+    fn refresh<'a>(&'a self, connection: &'a ServiceName) -> BoxedFuture<'a, Result<(), CredentialRefreshError>>;
 
-    /// Called once after the service refused the credential (401): gets another one, whatever the old one's age.
-    fn refused<'a>(&'a self, connection: &'a ServiceName) -> Work<'a, Result<(), NotFresh>> {
-        self.fresh(connection)
+    /// Called once after the service refused the credential (401): gets a new one, whatever the age of the old one.
+    fn replace_refused<'a>(
+        &'a self,
+        connection: &'a ServiceName,
+    ) -> BoxedFuture<'a, Result<(), CredentialRefreshError>> {
+        self.refresh(connection)
     }
 }
 
-/// Where a service and whoever signs people in to it are reached. What is not given is the adapter's own.
+/// Addresses of a service and of its authorization server. What is not set comes from the adapter.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Endpoints {
-    /// The service itself: `https://gmail.googleapis.com`.
+pub struct ServiceEndpoints {
+    /// Address of the service: `https://gmail.googleapis.com`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<String>,
-    /// Where a person says yes.
+    /// The authorization endpoint, where a person consents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authorize: Option<String>,
-    /// Where a code becomes tokens.
+    /// The token endpoint, where a code is exchanged for tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// Where tokens end.
+    /// The revocation endpoint, where tokens are revoked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revoke: Option<String>,
-    /// As what we are known there.
+    /// Our client id there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
-    /// What is asked for.
+    /// The scopes that are requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
-    /// A print of what an adapter of others said about itself when a person connected it.
+    /// A fingerprint of the description that a third-party adapter gave when a person connected it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter_print: Option<String>,
 }
 
-/// What a person wants connected.
+/// The parameters of a new connection.
 #[derive(Debug, Clone)]
-pub struct Connect {
-    /// What it will be called: `gmail`.
+pub struct ConnectServiceParams {
+    /// The name of the connection: `gmail`.
     pub name: ServiceName,
-    /// The adapter: `gmail`.
+    /// The name of the adapter: `gmail`.
     pub adapter: String,
-    /// Where it is reached.
-    pub endpoints: Endpoints,
-    /// Who connects it.
+    /// The addresses of the service.
+    pub endpoints: ServiceEndpoints,
+    /// The person who connects it.
     pub by: Actor,
 }
 
-/// Everything connections need of the gateway.
-pub struct Ground {
-    /// What must not be forgotten.
+/// Everything that connections need from the gateway.
+pub struct ConnectionsDeps {
+    /// The durable state.
     pub store: Arc<Store>,
-    /// Credentials.
+    /// The vault, which holds the credentials.
     pub vault: Arc<Vault>,
-    /// The way out.
+    /// The only way out for requests.
     pub egress: Arc<Egress>,
-    /// Where adapters run.
-    pub workers: Arc<Workers>,
-    /// Folder of the copies.
+    /// The workers in which adapters run.
+    pub workers: Arc<GatewayWorkers>,
+    /// The folder of the replicas.
     pub folder: PathBuf,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Where ids come from.
+    /// The source of ids.
     pub ids: Arc<dyn Ids>,
 }
 
-impl std::fmt::Debug for Ground {
+impl std::fmt::Debug for ConnectionsDeps {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ground").field("folder", &self.folder).finish_non_exhaustive()
     }
 }
 
-impl Ground {
-    /// Puts the ground together.
+impl ConnectionsDeps {
+    /// Builds the ground.
     #[must_use]
     pub fn new(
         store: &Arc<Store>,
         (vault, egress): (&Arc<Vault>, &Arc<Egress>),
-        workers: &Arc<Workers>,
+        workers: &Arc<GatewayWorkers>,
         folder: PathBuf,
-        world: &World,
+        world: &GatewayDeps,
     ) -> Self {
         Self {
             store: Arc::clone(store),
@@ -157,24 +160,24 @@ impl Ground {
 }
 
 /// One connection in this process.
-struct Line {
+struct ConnectionHandle {
     row: RwLock<Row>,
-    manifest: Arc<Manifest>,
-    /// Where the service is.
-    target: Target,
-    /// Path that every request starts with.
+    manifest: Arc<AdapterManifest>,
+    /// Address of the service.
+    target: EgressUrl,
+    /// The path that every request path starts with.
     base_path: String,
     copy: RwLock<Option<Arc<Replica>>>,
-    /// There is a copy, and its key is another one or gone.
+    /// There is a replica, but its key is wrong or missing.
     locked: AtomicBool,
-    /// Whoever copies holds it.
+    /// Held during a sync, so that only one runs.
     turn: tokio::sync::Mutex<()>,
-    pace: Mutex<sync::Pace>,
-    /// Someone wants the copy brought up to date now.
+    pace: Mutex<sync::SyncPacing>,
+    /// Someone requested a sync now.
     wanted: AtomicBool,
 }
 
-impl Line {
+impl ConnectionHandle {
     fn row(&self) -> Row {
         self.row.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -191,51 +194,51 @@ impl Line {
         self.copy.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Why there is no copy to look into.
+    /// The refusal that says why there is no replica to read from.
     fn no_copy(&self) -> Refusal {
         let locked = self.locked.load(Ordering::SeqCst);
         Refusal::new(if locked { Code::StoreWrongKey } else { Code::ExecuteReconnect })
     }
 
-    /// Of a service of others no copy is kept.
-    fn has_a_copy(&self) -> Result<(), No> {
-        let text = "no copy is kept of this service: its reads are asked of it";
+    /// Checks that this connection has a replica: a service behind a third-party adapter has none.
+    fn require_replica(&self) -> Result<(), CallError> {
+        let text = "this service has no replica: its reads go to the service itself";
         match &self.manifest.foreign {
-            Some(_) => Err(No::saying(Code::GatewayUnsupported, text)),
+            Some(_) => Err(CallError::with_text(Code::GatewayUnsupported, text)),
             None => Ok(()),
         }
     }
 
-    /// What its way out is called.
-    fn way(name: &ServiceName) -> Result<ConnectionName, No> {
-        ConnectionName::new(format!("service.{name}")).map_err(|_| No::new(Code::SchemaBadName))
+    /// The name of the connection's way out.
+    fn egress_connection_name(name: &ServiceName) -> Result<ConnectionName, CallError> {
+        ConnectionName::new(format!("service.{name}")).map_err(|_| CallError::new(Code::SchemaBadName))
     }
 }
 
 /// The connections of a gateway.
-pub struct Connections {
-    ground: Ground,
-    lines: RwLock<BTreeMap<ServiceName, Arc<Line>>>,
-    manifests: Mutex<HashMap<String, Arc<Manifest>>>,
-    fresh: OnceLock<Arc<dyn KeepFresh>>,
+pub struct ServiceConnections {
+    ground: ConnectionsDeps,
+    lines: RwLock<BTreeMap<ServiceName, Arc<ConnectionHandle>>>,
+    manifests: Mutex<HashMap<String, Arc<AdapterManifest>>>,
+    fresh: OnceLock<Arc<dyn CredentialRefresher>>,
     gateway: OnceLock<Weak<Gateway>>,
     wake: Notify,
-    /// Held by whoever begins or ends a connection here, and by whoever takes up what another node did.
+    /// Held while a connection begins or ends here, and while changes of another node are applied.
     changing: tokio::sync::Mutex<()>,
-    /// Connections of other nodes that could not be taken up: which version, and when, by the age of the machine.
-    failed: Mutex<HashMap<ServiceName, (u64, Span)>>,
+    /// Connections of other nodes that could not be applied here: the version, and when, in time since boot.
+    failed: Mutex<HashMap<ServiceName, (u64, Millis)>>,
 }
 
-impl std::fmt::Debug for Connections {
+impl std::fmt::Debug for ServiceConnections {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.lines.read().unwrap_or_else(PoisonError::into_inner).keys()).finish()
     }
 }
 
-impl Connections {
-    /// None yet: `open` reads those that were connected before.
+impl ServiceConnections {
+    /// No connections yet: `open` reads those that exist already.
     #[must_use]
-    pub fn new(ground: Ground) -> Self {
+    pub fn new(ground: ConnectionsDeps) -> Self {
         Self {
             ground,
             lines: RwLock::default(),
@@ -248,54 +251,55 @@ impl Connections {
         }
     }
 
-    /// Whose they are. Said once, when the gateway is put together.
-    pub(crate) fn belong_to(&self, gateway: &Arc<Gateway>) {
-        // A gateway is put together once.
+    /// Sets the gateway that owns the connections. Called once, when the gateway is built.
+    pub(crate) fn attach_gateway(&self, gateway: &Arc<Gateway>) {
+        // A gateway is built only once.
         let _first = self.gateway.set(Arc::downgrade(gateway));
     }
 
-    /// Who keeps credentials usable. The first one stays; without one, they are used as they are.
-    pub fn kept_fresh_by(&self, keeper: Arc<dyn KeepFresh>) {
+    /// Sets who keeps credentials fresh. The first one stays; without one, credentials are used as they are.
+    pub fn set_credential_refresher(&self, keeper: Arc<dyn CredentialRefresher>) {
         let _first = self.fresh.set(keeper);
     }
 
-    /// The secret a job's requests carry.
+    /// The name of the secret that the requests of a job carry.
     ///
     /// # Errors
-    /// When the name does not fit into one.
-    pub fn access_secret(name: &ServiceName) -> Result<SecretName, No> {
-        SecretName::new(format!("service/{name}/access")).map_err(|_| No::new(Code::SchemaBadName))
+    /// When the connection name does not fit into a secret name.
+    pub fn access_secret(name: &ServiceName) -> Result<SecretName, CallError> {
+        SecretName::new(format!("service/{name}/access")).map_err(|_| CallError::new(Code::SchemaBadName))
     }
 
-    /// What signing in again is done with.
+    /// The name of the secret that is used to sign in again.
     ///
     /// # Errors
-    /// When the name does not fit into one.
-    pub fn oauth_secret(name: &ServiceName) -> Result<SecretName, No> {
-        SecretName::new(format!("service/{name}/oauth")).map_err(|_| No::new(Code::SchemaBadName))
+    /// When the connection name does not fit into a secret name.
+    pub fn oauth_secret(name: &ServiceName) -> Result<SecretName, CallError> {
+        SecretName::new(format!("service/{name}/oauth")).map_err(|_| CallError::new(Code::SchemaBadName))
     }
 
-    /// The key its copy is encrypted with, if it is.
+    /// The name of the secret with the encryption key of the replica, if the replica is encrypted.
     ///
     /// # Errors
-    /// When the name does not fit into one.
-    pub fn copy_secret(name: &ServiceName) -> Result<SecretName, No> {
-        SecretName::new(format!("service/{name}/copy")).map_err(|_| No::new(Code::SchemaBadName))
+    /// When the connection name does not fit into a secret name.
+    pub fn copy_secret(name: &ServiceName) -> Result<SecretName, CallError> {
+        SecretName::new(format!("service/{name}/copy")).map_err(|_| CallError::new(Code::SchemaBadName))
     }
 
-    /// What the access secret has to be bound to: the service's capabilities, at its host.
+    /// The scope that the access secret must be bound to: the service's capabilities, at its host.
     ///
     /// # Errors
     /// When there is no such connection.
-    pub async fn access_scope(&self, name: &ServiceName) -> Result<crate::vault::Scope, No> {
-        let line = self.line(name).await?;
+    pub async fn access_scope(&self, name: &ServiceName) -> Result<crate::vault::SecretScope, CallError> {
+        let line = self.find_or_open(name).await?;
         let capabilities = vec![format!("{}.*", line.manifest.service)];
         let hosts = [line.target.host().to_owned()];
-        crate::vault::Scope::new(capabilities, &hosts).map_err(|why| No::saying(Code::SchemaWrongType, &why))
+        crate::vault::SecretScope::new(capabilities, &hosts)
+            .map_err(|why| CallError::with_text(Code::SchemaWrongType, &why))
     }
 
-    fn gateway(&self) -> Result<Arc<Gateway>, No> {
-        self.gateway.get().and_then(Weak::upgrade).ok_or_else(|| No::new(Code::GatewayStopping))
+    fn gateway(&self) -> Result<Arc<Gateway>, CallError> {
+        self.gateway.get().and_then(Weak::upgrade).ok_or_else(|| CallError::new(Code::GatewayStopping))
     }
 
     fn message(&self) -> MessageId {
@@ -306,16 +310,16 @@ impl Connections {
         Actor::Node(self.ground.store.node().clone())
     }
 
-    fn known(&self, name: &ServiceName) -> Option<Arc<Line>> {
+    fn known(&self, name: &ServiceName) -> Option<Arc<ConnectionHandle>> {
         self.lines.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    fn all(&self) -> Vec<Arc<Line>> {
+    fn all(&self) -> Vec<Arc<ConnectionHandle>> {
         self.lines.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 }
 
-/// There is none of this name.
-fn unknown(name: &ServiceName) -> No {
-    No::saying(Code::StoreNotFound, &format!("there is no connection `{name}`"))
+/// The refusal for a name that no connection has.
+fn unknown(name: &ServiceName) -> CallError {
+    CallError::with_text(Code::StoreNotFound, &format!("there is no connection `{name}`"))
 }

@@ -1,40 +1,41 @@
-//! The corridor: one call, door to answer.
+//! The corridor: the path of one call from the door to the answer.
 //!
-//! This is all of it, in order. Each room takes what only the room before it can make, and can only make
-//! the answer stricter. Held writes go on in [`crate::loops::release`], which reads the same way.
+//! This file is the whole path, in order. Each room takes a type that only the room before it can make, and can only
+//! make the answer stricter. Held writes continue in [`crate::loops::release`], which reads the same way.
 
 use sluice_core::CallId;
 use sluice_core::capability::Effect;
 
-use crate::rooms::identity::Knock;
-use crate::rooms::schema::Checked;
+use crate::rooms::identity::CallRequest;
+use crate::rooms::schema::CheckedCall;
 use crate::rooms::{
-    approval, audit, brake, check, freeze, hold, identity, leak, origin, own_files, policy, read, repeat, schema, spawn,
+    approval, audit, brake, check, freeze, hold, idempotency, identity, leak, origin, own_files, policy, read, schema,
+    spawn,
 };
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-pub use crate::rooms::answer::Answer;
+pub use crate::rooms::answer::CallOutcome;
 
 /// Walks one call through every room.
 ///
 /// # Errors
-/// Any no, with the call it belongs to. From the moment the caller is known, the record has it too.
-pub async fn walk(gw: &Gateway, knock: Knock) -> Result<Answer, No> {
-    gw.takes_calls()?;
+/// Any refusal, with the call it belongs to. Once the caller is known, the refusal is in the audit log too.
+pub async fn walk(gw: &Gateway, knock: CallRequest) -> Result<CallOutcome, CallError> {
+    gw.require_accepting_calls()?;
     let known = identity::recognise(gw, knock).await?;
     again(gw, known).await
 }
 
-/// Walks a call in an agent's name that a person has changed, from the schema on: whose it is was known when the
-/// agent asked.
+/// Walks an agent's call that a person has changed, starting at the schema room: the caller was identified when the
+/// agent made the call.
 ///
 /// # Errors
 /// As [`walk`].
-pub(crate) async fn again(gw: &Gateway, known: identity::Known) -> Result<Answer, No> {
-    gw.takes_calls()?;
+pub(crate) async fn again(gw: &Gateway, known: identity::IdentifiedCall) -> Result<CallOutcome, CallError> {
+    gw.require_accepting_calls()?;
     let worded = known.trace();
     let known = match spawn::resolve(gw, known) {
-        Ok(known) => known, // a spawn is the call it stands for, from here on
+        Ok(known) => known, // from here on a spawn is the call that it names
         Err(no) => return Err(audit::refused(gw, &worded, no).await),
     };
     let trace = known.trace();
@@ -44,25 +45,25 @@ pub(crate) async fn again(gw: &Gateway, known: identity::Known) -> Result<Answer
     }
 }
 
-async fn inside(gw: &Gateway, known: identity::Known) -> Result<Answer, No> {
+async fn inside(gw: &Gateway, known: identity::IdentifiedCall) -> Result<CallOutcome, CallError> {
     let call: CallId = known.call();
     let checked = schema::check(gw, known).await?;
     if let Some(write) = brake::pulled(gw, &checked) {
-        return brake::pull(gw, &checked, write).await.map_err(|no| no.about(call)); // what only stops never waits
+        return brake::pull(gw, &checked, write).await.map_err(|no| no.for_call(call)); // a freeze never waits
     }
-    let named = repeat::named(&checked);
+    let named = idempotency::named(&checked);
     match onward(gw, checked).await {
-        Err(no) => repeat::instead(gw, named, no).await.map_err(|no| no.about(call)), // made before, and answered then
+        Err(no) => idempotency::answer_from_first_call(gw, named, no).await.map_err(|no| no.for_call(call)), // a repeat gets its first answer
         answered => answered,
     }
 }
 
-async fn onward(gw: &Gateway, checked: Checked) -> Result<Answer, No> {
-    own_files::protect(gw, &checked)?; // the gateway's own folder is nobody's business
+async fn onward(gw: &Gateway, checked: CheckedCall) -> Result<CallOutcome, CallError> {
+    own_files::protect(gw, &checked)?; // no agent may touch the gateway's own folder
     let sourced = origin::trace(gw, checked).await?; // asked for, known, seen outside or new
     let judged = policy::judge(gw, sourced).await?; // also picks the batch window it will be weighed in
     let cleared = leak::scan(gw, judged)?;
-    let asked = approval::ask(gw, cleared).await?; // a standing yes answers, or a person will be asked
+    let asked = approval::ask(gw, cleared).await?; // a standing approval answers, or a person is asked
     let free = freeze::stop(gw, asked).await?; // while frozen nothing is allowed and nothing leaves
     if free.asked().only_checks() {
         check::answer(gw, free).await

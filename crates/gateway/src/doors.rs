@@ -1,7 +1,7 @@
-//! The doors: ways in. Each turns what it hears into a knock or a question, and an answer into its own words.
+//! The doors: the ways into the gateway. Each turns its protocol into call requests and answers, and back.
 
-pub mod foreign;
-pub(crate) mod hook;
+pub(crate) mod approval_page;
+pub mod client_tools;
 pub mod http;
 pub mod mcp;
-pub(crate) mod page;
+pub(crate) mod telegram_webhook;

@@ -1,8 +1,8 @@
-//! What happens, as it happens: the record, told live.
+//! Live events: new audit entries, sent to every listener.
 //!
-//! Takes the audit logs of all nodes; gives their entries in order, to as many as listen. Promise: the
-//! database is the truth and a wake only a hint, so a listener that comes back with the last id it saw
-//! misses nothing; one that is too slow is sent back to the database, never fed from memory.
+//! Takes the audit logs of all nodes; gives their entries in order to any number of listeners. Promise: the
+//! database is the source and a wake is only a hint. A listener that reconnects with its last id misses
+//! nothing, and one that is too slow reads from the database again instead of from memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,28 +16,28 @@ use sluice_core::ids::KeyId;
 use sluice_store::{Store, StoreError};
 use tokio::sync::{Notify, broadcast};
 
-/// Entries that wait for a slow listener before it has to read again by itself.
+/// Entries queued for a slow listener before it must read from the database again.
 const QUEUE: usize = 1024;
-/// Entries read at once.
+/// Entries read in one query.
 const PAGE: u32 = 500;
 
-/// The live end of the record.
+/// The live end of the audit log.
 #[derive(Debug)]
-pub struct Events {
-    sender: broadcast::Sender<Arc<Event>>,
+pub struct EventFeed {
+    sender: broadcast::Sender<Arc<FeedEvent>>,
     written: Notify,
     listeners: AtomicUsize,
     seats: Arc<Mutex<HashMap<KeyId, u32>>>,
 }
 
-/// A stream's place, given back when dropped.
+/// The place of one stream, released when dropped.
 #[derive(Debug)]
-pub struct Seat {
+pub struct EventStreamSlot {
     key: KeyId,
     seats: Arc<Mutex<HashMap<KeyId, u32>>>,
 }
 
-impl Drop for Seat {
+impl Drop for EventStreamSlot {
     fn drop(&mut self) {
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(taken) = seats.get_mut(&self.key) {
@@ -49,32 +49,32 @@ impl Drop for Seat {
     }
 }
 
-/// One entry of the record.
+/// One entry of the audit log.
 #[derive(Debug, Clone)]
-pub struct Event {
-    /// Which log.
+pub struct FeedEvent {
+    /// The log that holds the entry.
     pub log: NodeName,
-    /// Its place there.
+    /// The sequence number in that log.
     pub seq: u64,
-    /// What kind: `hold.done`.
+    /// The audit kind, such as `hold.done`.
     pub kind: String,
     /// The entry as it stands in the log.
     pub entry: Value,
 }
 
-/// How far a listener has come, in every log.
+/// The position of a listener in every log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Cursor(BTreeMap<NodeName, u64>);
+pub struct EventCursor(BTreeMap<NodeName, u64>);
 
-/// Counts a listener while it lives.
+/// Counts a listener as long as it exists.
 #[derive(Debug)]
-pub struct Listening<'a> {
-    events: &'a Events,
+pub struct EventListener<'a> {
+    events: &'a EventFeed,
     /// New entries, as they are read.
-    pub receiver: broadcast::Receiver<Arc<Event>>,
+    pub receiver: broadcast::Receiver<Arc<FeedEvent>>,
 }
 
-impl Default for Events {
+impl Default for EventFeed {
     fn default() -> Self {
         Self {
             sender: broadcast::channel(QUEUE).0,
@@ -85,22 +85,22 @@ impl Default for Events {
     }
 }
 
-impl Events {
-    /// This node has just written something.
-    pub fn wrote(&self) {
+impl EventFeed {
+    /// Notes that this node has just written an entry.
+    pub fn notify_written(&self) {
         if self.listeners.load(Ordering::Relaxed) > 0 {
             self.written.notify_one();
         }
     }
 
-    /// Ends when this node has written something since the last time.
-    pub async fn written(&self) {
+    /// Waits until this node has written an entry since the last call.
+    pub async fn wait_for_write(&self) {
         self.written.notified().await;
     }
 
-    /// A place for one more stream of a key, if there is one.
+    /// A place for one more stream of a key, unless a limit is reached.
     #[must_use]
-    pub fn seat(&self, key: KeyId, most: u32, most_per_key: u32) -> Option<Seat> {
+    pub fn reserve_slot(&self, key: KeyId, most: u32, most_per_key: u32) -> Option<EventStreamSlot> {
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         let all: u32 = seats.values().sum();
         let own = seats.get(&key).copied().unwrap_or(0);
@@ -108,49 +108,49 @@ impl Events {
             return None;
         }
         seats.insert(key, own + 1);
-        Some(Seat { key, seats: Arc::clone(&self.seats) })
+        Some(EventStreamSlot { key, seats: Arc::clone(&self.seats) })
     }
 
-    /// Starts listening. Read up to the present after this, so that nothing falls in between.
-    pub fn listen(&self) -> Listening<'_> {
+    /// Starts listening. Read up to the present after this call, so that no entry is missed.
+    pub fn listen(&self) -> EventListener<'_> {
         self.listeners.fetch_add(1, Ordering::SeqCst);
-        Listening { events: self, receiver: self.sender.subscribe() }
+        EventListener { events: self, receiver: self.sender.subscribe() }
     }
 
-    /// How many listen.
+    /// The number of listeners.
     #[must_use]
     pub fn listeners(&self) -> usize {
         self.listeners.load(Ordering::SeqCst)
     }
 
-    /// Tells everyone who listens about everything after the cursor, and moves it.
+    /// Sends every entry after the cursor to all listeners, and moves the cursor.
     ///
     /// # Errors
-    /// When the record cannot be read.
-    pub async fn tell(&self, store: &Store, cursor: &mut Cursor) -> Result<(), StoreError> {
+    /// When the audit log cannot be read.
+    pub async fn tell(&self, store: &Store, cursor: &mut EventCursor) -> Result<(), StoreError> {
         if self.listeners() == 0 {
-            *cursor = Cursor::present(store).await?;
+            *cursor = EventCursor::present(store).await?;
             return Ok(());
         }
         for event in after(store, cursor).await? {
-            // Nobody listening any more is no fault.
+            // It is no error when all listeners are gone.
             drop(self.sender.send(Arc::new(event)));
         }
         Ok(())
     }
 }
 
-impl Drop for Listening<'_> {
+impl Drop for EventListener<'_> {
     fn drop(&mut self) {
         self.events.listeners.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Up to a page of entries after the cursor, which is moved past them.
+/// Reads up to one page of entries after the cursor, and moves the cursor past them.
 ///
 /// # Errors
-/// When the record cannot be read.
-pub async fn after(store: &Store, cursor: &mut Cursor) -> Result<Vec<Event>, StoreError> {
+/// When the audit log cannot be read.
+pub async fn after(store: &Store, cursor: &mut EventCursor) -> Result<Vec<FeedEvent>, StoreError> {
     let mut found = Vec::new();
     for (log, head) in store.logs().await? {
         let seen = cursor.0.get(&log).copied().unwrap_or(0);
@@ -162,35 +162,35 @@ pub async fn after(store: &Store, cursor: &mut Cursor) -> Result<Vec<Event>, Sto
         for one in sealed {
             let entry: Value = serde_json::from_slice(&one.body).unwrap_or(Value::Null);
             let kind = entry.pointer("/fact/kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-            found.push(Event { log: log.clone(), seq: one.seq, kind, entry });
+            found.push(FeedEvent { log: log.clone(), seq: one.seq, kind, entry });
         }
         cursor.0.insert(log, next);
     }
     Ok(found)
 }
 
-impl Cursor {
+impl EventCursor {
     /// The end of every log.
     ///
     /// # Errors
-    /// When the record cannot be read.
+    /// When the audit log cannot be read.
     pub async fn present(store: &Store) -> Result<Self, StoreError> {
         Ok(Self(store.logs().await?.into_iter().map(|(log, head)| (log, head.size)).collect()))
     }
 
-    /// Whether an entry lies behind it.
+    /// Whether the cursor has passed an entry.
     #[must_use]
-    pub fn has_passed(&self, event: &Event) -> bool {
+    pub fn has_passed(&self, event: &FeedEvent) -> bool {
         self.0.get(&event.log).is_some_and(|next| event.seq < *next)
     }
 
     /// Moves past one entry.
-    pub fn pass(&mut self, event: &Event) {
+    pub fn pass(&mut self, event: &FeedEvent) {
         self.0.insert(event.log.clone(), event.seq + 1);
     }
 }
 
-impl fmt::Display for Cursor {
+impl fmt::Display for EventCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, (log, next)) in self.0.iter().enumerate() {
             let comma = if n == 0 { "" } else { "," };
@@ -200,7 +200,7 @@ impl fmt::Display for Cursor {
     }
 }
 
-impl FromStr for Cursor {
+impl FromStr for EventCursor {
     type Err = ();
     fn from_str(text: &str) -> Result<Self, ()> {
         let mut places = BTreeMap::new();
@@ -219,10 +219,10 @@ mod tests {
     #[test]
     fn a_cursor_prints_and_parses_back() {
         let text = "gw-1:12,gw-1/stop:3";
-        let cursor: Cursor = text.parse().unwrap();
-        assert_eq!(cursor.to_string().parse::<Cursor>(), Ok(cursor));
-        assert!("gw-1".parse::<Cursor>().is_err());
-        assert!("gw-1:x".parse::<Cursor>().is_err());
-        assert_eq!("".parse::<Cursor>(), Ok(Cursor::default()));
+        let cursor: EventCursor = text.parse().unwrap();
+        assert_eq!(cursor.to_string().parse::<EventCursor>(), Ok(cursor));
+        assert!("gw-1".parse::<EventCursor>().is_err());
+        assert!("gw-1:x".parse::<EventCursor>().is_err());
+        assert_eq!("".parse::<EventCursor>(), Ok(EventCursor::default()));
     }
 }

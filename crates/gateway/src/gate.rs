@@ -1,8 +1,8 @@
-//! The approval gate: how a person's words, from whatever channel, become the one answer to a question.
+//! The approval gate: turns a person's words, from any channel, into the one answer to an approval request.
 //!
-//! Rooms of its own beside the corridor: [`deciding`] takes every answer, [`amending`] a changed action,
-//! [`repeating`] what could not be understood, [`standing`] what outlasts the question. Channels
-//! and doors bring the words; nothing an agent holds opens any of it.
+//! These are rooms beside the corridor: [`deciding`] takes every answer, [`amending`] a changed action,
+//! [`repeating`] a reply that could not be understood, [`standing`] an approval that lasts longer than its request.
+//! Channels and doors bring the words; no credential of an agent opens any of it.
 
 pub mod amending;
 pub mod deciding;

@@ -1,10 +1,10 @@
-//! Intake: the one way for content from outside to become text for an agent.
+//! Intake: the only way for content from outside to become text for an agent.
 //!
-//! Takes bytes, the type they claim and where they are from; gives clean text and what was found in it, or words of
-//! ours where the item is withheld. A locked-in worker reads it (`content.clean`); nothing of the gateway does.
-//! Secrets of the vault that somebody reflects are taken out before the worker reads it and again from what it gives,
-//! where everything is decoded. Promise: what no worker has read, what a worker did not come back with, and what it reported in an unknown shape is
-//! not given to anybody; what is withheld is on record first; what is shown is remembered in its session first.
+//! Takes bytes, the media type they claim and their source; gives clean text with findings, or the gateway's own text
+//! if the item is withheld. A locked-in worker reads the item (`content.clean`); the gateway itself never parses it.
+//! Vault secrets that a service reflects are removed before the worker reads the item, and again from its decoded
+//! result. Promise: an item that no worker has read, that a worker did not finish, or whose report has an unknown form
+//! is given to nobody; a withheld item is recorded first; a shown item is remembered in its session first.
 
 mod reader;
 mod reflected;
@@ -18,157 +18,157 @@ use sha2::{Digest as _, Sha256};
 use sluice_content::leak::LiveSecrets;
 use sluice_core::ids::{FindingId, MessageId, SessionId};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::target::Met;
-use sluice_core::{AgentName, CallId, Entropy, Ids, ServiceName, Timestamp};
-use sluice_store::{Finding, Observation, Store, StoreError};
+use sluice_core::target::TextValueHashes;
+use sluice_core::{AgentName, CallId, Entropy, Ids, ServiceName, UtcMillis};
+use sluice_store::{SessionObservation, Store, StoreError, WithheldFinding};
 
-pub use self::reader::{Notes, Reader};
+pub use self::reader::{ContentRecipient, PendingObservations};
 pub(crate) use self::stub::{break_imitations_in, without_imitations};
 use crate::config::Content;
-use crate::rooms::leak::Scan;
-use crate::services::Work;
+use crate::rooms::leak::LeakScanner;
+use crate::services::BoxedFuture;
 use crate::vault::Vault;
-use crate::workers::{End, Job, Outcome, Workers};
+use crate::workers::{GatewayWorkers, WorkerEnd, WorkerJob, WorkerJobOutcome};
 
-/// The kind of job that reads it.
+/// The kind of job that reads an item.
 const KIND: &str = "content.clean";
-/// The score from which an item that is shown nevertheless taints its session, in thousandths.
+/// The score from which an item that is still shown taints its session, in thousandths.
 const SUSPECT: u32 = 500;
-/// Longest name of a source or an author.
+/// The longest name of a source or an author.
 const NAME: usize = 200;
-/// What stands between an item and what came beside it, in what is kept for people.
+/// The separator between an item and the text that came with it, in what is kept for people.
 const BESIDE: &str = "--- beside it ---";
 
-/// Something from outside, as it came.
+/// An item from outside, as it arrived.
 #[derive(Clone)]
-pub struct Incoming {
-    /// Its bytes.
+pub struct IncomingItem {
+    /// The bytes.
     pub bytes: Vec<u8>,
-    /// The media type it claims to have.
+    /// The media type it claims.
     pub declared: Option<String>,
     /// The service it came through.
     pub service: ServiceName,
-    /// Where it is from, as the gateway knows it: a host and path, a mailbox and message, a tool.
+    /// The source, as the gateway knows it: a host and path, a mailbox and message, a tool.
     pub source: String,
-    /// Who wrote it, as far as anyone can tell.
+    /// The author, as far as known.
     pub author: String,
-    /// When it came.
-    pub at: Timestamp,
-    /// Text that came along and is shown beside it, such as headers: looked at like the rest, not given back.
+    /// When it arrived.
+    pub at: UtcMillis,
+    /// Text that came with the item and is shown next to it, such as headers: checked like the rest, not returned.
     pub beside: Option<String>,
-    /// Whom it is for. Nobody yet, if it only goes into a copy.
-    pub reader: Option<Reader>,
-    /// Whether the text is put into an envelope that says so. Without one, the caller says it around the text.
+    /// The reader. None if the item only goes into a replica.
+    pub reader: Option<ContentRecipient>,
+    /// Whether the text is put into an envelope that marks it as outside text. Without one, the caller marks it.
     pub enveloped: bool,
 }
 
-impl std::fmt::Debug for Incoming {
+impl std::fmt::Debug for IncomingItem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Incoming").field("service", &self.service).field("bytes", &self.bytes.len()).finish()
     }
 }
 
-/// Who reads an item.
+/// The worker that reads an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadBy {
-    /// A worker that has read nothing before and reads nothing after.
+pub enum ReaderChoice {
+    /// A worker that reads only this item.
     Fresh,
-    /// The worker that read the item before it, of the same service for the same agent and session.
+    /// The worker that read the previous item, of the same service for the same agent and session.
     Kept,
 }
 
 /// Content that passed all six stages.
 #[derive(Clone, PartialEq)]
-pub struct Cleaned {
-    /// The text.
+pub struct CleanedContent {
+    /// The clean text.
     pub text: String,
-    /// The JSON value, if it is one.
+    /// The JSON value, if the item is JSON.
     pub value: Option<Value>,
-    /// From nought to one: how much it looks like an attack on agents.
+    /// How much it looks like an attack on agents, from 0 to 1.
     pub score: f32,
-    /// How much was found in all.
+    /// The total number of findings.
     pub found: u64,
-    /// The heaviest of it.
-    pub notes: Vec<Note>,
-    /// Set where the item is withheld: then the text is ours and says so.
+    /// The findings with the highest scores.
+    pub notes: Vec<ContentStageNote>,
+    /// The finding, if the item is withheld: then the text is the gateway's own and says so.
     pub withheld: Option<FindingId>,
 }
 
-impl Cleaned {
-    /// Whether a session that is shown it is tainted by it.
+impl CleanedContent {
+    /// Whether a session that is shown the item becomes tainted.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
         thousandths(self.score) >= SUSPECT
     }
 }
 
-impl std::fmt::Debug for Cleaned {
+impl std::fmt::Debug for CleanedContent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cleaned").field("bytes", &self.text.len()).field("score", &self.score).finish_non_exhaustive()
     }
 }
 
-/// What a stage noticed. Never content.
+/// A finding of a stage. Never content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Note {
-    /// Which stage.
+pub struct ContentStageNote {
+    /// The stage.
     pub stage: String,
-    /// Which rule.
+    /// The rule.
     pub rule: String,
-    /// How the text came along.
+    /// How the text was carried.
     pub carrier: String,
-    /// Where in the text it begins, in bytes.
+    /// Where it begins in the text, in bytes.
     pub start: u64,
-    /// Where it ends.
+    /// Where it ends in the text, in bytes.
     pub end: u64,
-    /// How much it weighs, from nought to one.
+    /// Its score, from 0 to 1.
     pub score: f32,
 }
 
-/// What became of an item.
+/// The result for an item.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Taken {
-    /// It passed all six stages. It may still be withheld.
-    Clean(Cleaned),
-    /// A stage did not let it through: binary, too large, packed too well.
+pub enum IntakeOutcome {
+    /// The item passed all six stages. It may still be withheld.
+    Clean(CleanedContent),
+    /// A stage refused the item: binary, too large, or compressed too far.
     Refused {
         /// The stage's code.
         code: String,
     },
 }
 
-/// Reads what comes in.
-pub trait Cleaner: Send + Sync {
+/// Reads incoming items.
+pub trait ContentCleaner: Send + Sync {
     /// Reads one item through all six stages.
-    fn clean<'a>(&'a self, item: &'a Incoming, seal: [u8; 32]) -> Work<'a, Result<Taken, Refusal>>;
+    fn clean<'a>(&'a self, item: &'a IncomingItem, seal: [u8; 32]) -> BoxedFuture<'a, Result<IntakeOutcome, Refusal>>;
 }
 
-/// What an intake works with.
-pub struct Ground {
-    /// Read what comes.
-    pub workers: Arc<Workers>,
-    /// Remembers what was withheld and shown.
+/// The parts that an intake works with.
+pub struct IntakeDeps {
+    /// The workers that read items.
+    pub workers: Arc<GatewayWorkers>,
+    /// The store, which remembers what was withheld and shown.
     pub store: Arc<Store>,
-    /// Seals what is withheld.
+    /// The vault, which seals withheld items.
     pub vault: Arc<Vault>,
-    /// Where ids come from.
+    /// The source of ids.
     pub ids: Arc<dyn Ids>,
-    /// Where randomness comes from.
+    /// The source of randomness.
     pub entropy: Arc<dyn Entropy>,
-    /// From which score on something is withheld.
+    /// The settings, with the scores from which items are withheld.
     pub settings: Content,
-    /// Knows the secrets of the vault, none of which may come in.
-    pub scan: Arc<dyn Scan>,
+    /// The leak scan, which knows the secrets that must not come in.
+    pub scan: Arc<dyn LeakScanner>,
 }
 
-/// The way in of one gateway.
+/// The intake of one gateway.
 pub struct Intake {
-    ground: Ground,
-    instead: OnceLock<Arc<dyn Cleaner>>,
+    ground: IntakeDeps,
+    instead: OnceLock<Arc<dyn ContentCleaner>>,
 }
 
-impl std::fmt::Debug for Ground {
+impl std::fmt::Debug for IntakeDeps {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ground").field("settings", &self.settings).finish_non_exhaustive()
     }
@@ -180,62 +180,62 @@ impl std::fmt::Debug for Intake {
     }
 }
 
-/// The session of an agent's calls that name none: what they were shown must not be forgotten either.
+/// The session for an agent's calls that name none: what these calls were shown must be remembered too.
 #[must_use]
-pub fn nameless(agent: &AgentName) -> SessionId {
+pub fn default_session_id(agent: &AgentName) -> SessionId {
     let hash: [u8; 32] =
         Sha256::new_with_prefix(b"sluice nameless session 1\0").chain_update(agent.as_str()).finalize().into();
     hash.first_chunk::<16>().map_or(SessionId::from_bits(0), |first| SessionId::from_bits(u128::from_be_bytes(*first)))
 }
 
 impl Intake {
-    /// On this ground.
+    /// An intake with these parts.
     #[must_use]
-    pub fn new(ground: Ground) -> Self {
+    pub fn new(ground: IntakeDeps) -> Self {
         Self { ground, instead: OnceLock::new() }
     }
 
-    /// Has something else than workers read what comes in: for programs that have no worker to start.
-    pub fn read_by(&self, cleaner: Arc<dyn Cleaner>) {
+    /// Sets another reader than workers: for programs that have no worker to start.
+    pub fn set_cleaner(&self, cleaner: Arc<dyn ContentCleaner>) {
         let _the_first_one_stays = self.instead.set(cleaner);
     }
 
-    /// The secrets that nothing which comes in may hold.
+    /// The secrets that no incoming item may hold.
     #[must_use]
     pub fn secrets(&self) -> Arc<LiveSecrets> {
-        self.ground.scan.live()
+        self.ground.scan.live_secrets()
     }
 
-    /// Takes in one item. One that is withheld comes back as words of ours.
+    /// Takes in one item. A withheld item is replaced by the gateway's own text.
     ///
     /// # Errors
-    /// When nobody could read it, or what became of it could not be recorded.
-    pub async fn take_in(&self, item: &Incoming) -> Result<Taken, Refusal> {
-        self.take_in_by(item, ReadBy::Fresh).await
+    /// When no worker could read it, or the result could not be recorded.
+    pub async fn take_in(&self, item: &IncomingItem) -> Result<IntakeOutcome, Refusal> {
+        self.take_in_by(item, ReaderChoice::Fresh).await
     }
 
-    /// Takes in one item, read by whom the caller says.
+    /// Takes in one item, read by the given kind of worker.
     ///
     /// # Errors
-    /// When nobody could read it, or what became of it could not be recorded.
-    pub async fn take_in_by(&self, item: &Incoming, by: ReadBy) -> Result<Taken, Refusal> {
+    /// When no worker could read it, or the result could not be recorded.
+    pub async fn take_in_by(&self, item: &IncomingItem, by: ReaderChoice) -> Result<IntakeOutcome, Refusal> {
         let secrets = self.secrets();
         let item = &*reflected::without_secrets(item, &secrets);
         let mut seal = [0; 32];
         self.ground.entropy.fill(&mut seal);
         let workers = &self.ground.workers;
-        let taken = match (self.instead.get(), conversation(item).filter(|_| by == ReadBy::Kept)) {
+        let taken = match (self.instead.get(), conversation(item).filter(|_| by == ReaderChoice::Kept)) {
             (Some(cleaner), _) => cleaner.clean(item, seal).await?,
             (None, None) => workers.clean(item, seal).await?,
-            // What a kept one did not come back with is nobody's fault yet: a fresh one says.
+            // If a kept worker did not finish, the item may not be the cause: a fresh worker reads it again.
             (None, Some(whose)) => match kept(workers, item, seal, &whose).await? {
                 Some(taken) => taken,
                 None => workers.clean(item, seal).await?,
             },
         };
         let mut cleaned = match taken {
-            Taken::Clean(cleaned) => cleaned,
-            refused @ Taken::Refused { .. } => return Ok(refused),
+            IntakeOutcome::Clean(cleaned) => cleaned,
+            refused @ IntakeOutcome::Refused { .. } => return Ok(refused),
         };
         reflected::scrub(&mut cleaned, &secrets);
         stub::break_imitations(&mut cleaned);
@@ -245,11 +245,11 @@ impl Intake {
             Some(reader) => Some(self.session_of(reader).await?),
             None => None,
         };
-        // A detector that is switched off has no say at all, here or about the session.
+        // A disabled detector affects neither the item nor the session.
         match threshold {
             Some(threshold) if score >= threshold => {
                 if let Some(id) = self.kept_from(item, &cleaned, session, threshold).await? {
-                    return Ok(Taken::Clean(stub::instead_of(id, item, cleaned)));
+                    return Ok(IntakeOutcome::Clean(stub::instead_of(id, item, cleaned)));
                 }
             }
             Some(_) if score >= SUSPECT => {
@@ -264,15 +264,15 @@ impl Intake {
             let source = format!("{}: {}", item.service, cut(&item.source));
             self.observe(session, reader, source, &shown(item, &cleaned)).await?;
         }
-        Ok(Taken::Clean(cleaned))
+        Ok(IntakeOutcome::Clean(cleaned))
     }
 
-    /// An agent asks for an item of a copy in which it is withheld. Gives the finding under which it is kept; nothing
-    /// if a person has released it, or its service's items are not withheld any more.
+    /// Handles an agent's request for an item that is withheld in a replica. Returns the finding under which it is
+    /// kept; nothing if a person has released it, or items of its service are no longer withheld.
     ///
     /// # Errors
-    /// When what became of it could not be recorded.
-    pub async fn asked_for(&self, item: &Incoming, copied: &Cleaned) -> Result<Option<FindingId>, Refusal> {
+    /// When the result could not be recorded.
+    pub async fn asked_for(&self, item: &IncomingItem, copied: &CleanedContent) -> Result<Option<FindingId>, Refusal> {
         let Some(threshold) = self.ground.settings.threshold_of(&item.service) else { return Ok(None) };
         let session = match &item.reader {
             Some(reader) => Some(self.session_of(reader).await?),
@@ -281,11 +281,11 @@ impl Intake {
         self.kept_from(item, copied, session, threshold).await
     }
 
-    /// Whether a person has released an item, or its service's items are not withheld any more.
+    /// Whether a person has released an item, or items of its service are no longer withheld.
     ///
     /// # Errors
     /// When that cannot be found out.
-    pub async fn is_released(&self, item: &Incoming) -> Result<bool, Refusal> {
+    pub async fn is_released(&self, item: &IncomingItem) -> Result<bool, Refusal> {
         if self.ground.settings.threshold_of(&item.service).is_none() {
             return Ok(true);
         }
@@ -293,17 +293,17 @@ impl Intake {
         Ok(self.ground.store.released_like(service, hash, item.at).await.map_err(refusal)?.is_some())
     }
 
-    /// Whether a service's item of this score, in thousandths, is withheld.
+    /// Whether an item of this service with this score, in thousandths, is withheld.
     #[must_use]
     pub fn withholds(&self, service: &ServiceName, score: u32) -> bool {
         self.ground.settings.threshold_of(service).is_some_and(|threshold| score >= threshold)
     }
 
-    /// Keeps an item from its reader unless a person has released it. Asking for it again finds the same finding.
+    /// Withholds an item from its reader unless a person has released it. A repeated request returns the same finding.
     async fn kept_from(
         &self,
-        item: &Incoming,
-        cleaned: &Cleaned,
+        item: &IncomingItem,
+        cleaned: &CleanedContent,
         session: Option<SessionId>,
         threshold: u32,
     ) -> Result<Option<FindingId>, Refusal> {
@@ -318,15 +318,15 @@ impl Intake {
             }
         }
         let (id, score) = (FindingId::mint(self.ground.ids.as_ref()), thousandths(cleaned.score));
-        self.keep(item, cleaned, Kept { id, session, threshold, score, hash }).await?;
+        self.keep(item, cleaned, WithheldItemRecord { id, session, threshold, score, hash }).await?;
         Ok(Some(id))
     }
 
-    /// Notes what an agent is about to be given by a service that has cleaned it already: a copy of a mailbox, a proxy.
+    /// Records what an agent is about to be given by a source that has already cleaned it: a replica, a proxy.
     ///
     /// # Errors
-    /// When it cannot be recorded: then it must not be given.
-    pub async fn note(&self, reader: &Reader, source: &str, given: &Value) -> Result<(), Refusal> {
+    /// When it cannot be recorded: in that case it must not be given.
+    pub async fn note(&self, reader: &ContentRecipient, source: &str, given: &Value) -> Result<(), Refusal> {
         let mut text = String::new();
         leaves(given, &mut text);
         if text.is_empty() {
@@ -336,10 +336,16 @@ impl Intake {
         self.observe(session, reader, cut(source), &text).await
     }
 
-    async fn observe(&self, session: SessionId, reader: &Reader, source: String, text: &str) -> Result<(), Refusal> {
-        let met = Met::of(text, session.bits());
+    async fn observe(
+        &self,
+        session: SessionId,
+        reader: &ContentRecipient,
+        source: String,
+        text: &str,
+    ) -> Result<(), Refusal> {
+        let met = TextValueHashes::of(text, session.bits());
         let id = CallId::mint(self.ground.ids.as_ref());
-        let observation = Observation { session, id, call: Some(reader.call), source, met };
+        let observation = SessionObservation { session, id, call: Some(reader.call), source, met };
         match &reader.notes {
             Some(notes) => {
                 notes.put(observation);
@@ -349,12 +355,12 @@ impl Intake {
         }
     }
 
-    /// The session that is about to see an item, made where its calls name none.
-    async fn session_of(&self, reader: &Reader) -> Result<SessionId, Refusal> {
+    /// The session that is about to see an item, created if the calls name none.
+    async fn session_of(&self, reader: &ContentRecipient) -> Result<SessionId, Refusal> {
         if let Some(session) = reader.session {
             return Ok(session);
         }
-        let (id, store) = (nameless(&reader.agent), &self.ground.store);
+        let (id, store) = (default_session_id(&reader.agent), &self.ground.store);
         if store.session(id).await.map_err(refusal)?.is_none() {
             let opened = store.open_session(id, reader.agent.clone(), None, None).await;
             // Another call of the same agent may have been faster.
@@ -365,15 +371,20 @@ impl Intake {
         Ok(id)
     }
 
-    async fn keep(&self, item: &Incoming, cleaned: &Cleaned, kept: Kept) -> Result<(), Refusal> {
-        let Kept { id, session, threshold, score, hash } = kept;
-        // All of it: what stood beside the item may be what was found.
+    async fn keep(
+        &self,
+        item: &IncomingItem,
+        cleaned: &CleanedContent,
+        kept: WithheldItemRecord,
+    ) -> Result<(), Refusal> {
+        let WithheldItemRecord { id, session, threshold, score, hash } = kept;
+        // The whole item: the finding may be in the text that came with it.
         let text = match item.beside.as_deref().filter(|beside| !beside.is_empty()) {
             Some(beside) => format!("{}\n\n{BESIDE}\n{beside}", cleaned.text),
             None => cleaned.text.clone(),
         };
-        let content = self.ground.vault.lock_away(id, text.as_bytes()).map_err(|error| error.refusal())?;
-        let finding = Finding {
+        let content = self.ground.vault.seal_withheld(id, text.as_bytes()).map_err(|error| error.refusal())?;
+        let finding = WithheldFinding {
             id,
             found_at: item.at,
             service: item.service.clone(),
@@ -396,8 +407,8 @@ impl Intake {
     }
 }
 
-/// What an item is kept as.
-struct Kept {
+/// The data that a withheld item is kept with.
+struct WithheldItemRecord {
     id: FindingId,
     session: Option<SessionId>,
     threshold: u32,
@@ -405,13 +416,13 @@ struct Kept {
     hash: [u8; 32],
 }
 
-/// Everything an agent is about to be shown.
-fn shown(item: &Incoming, cleaned: &Cleaned) -> String {
+/// All text that an agent is about to be shown.
+fn shown(item: &IncomingItem, cleaned: &CleanedContent) -> String {
     let value = cleaned.value.as_ref().map(ToString::to_string).unwrap_or_default();
     format!("{}\n{}\n{value}", cleaned.text, item.beside.as_deref().unwrap_or_default())
 }
 
-/// Every text in a value, on a line of its own.
+/// Every text of a value, each on its own line.
 fn leaves(value: &Value, text: &mut String) {
     match value {
         Value::String(words) => {
@@ -432,14 +443,14 @@ fn cut(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(NAME).collect()
 }
 
-/// A score in thousandths. Rounded up: what touches the threshold has reached it.
+/// A score in thousandths. Rounded up, so that a score at the threshold counts as reached.
 fn thousandths(score: f32) -> u32 {
     // Between 0 and 1000.
     (score.clamp(0.0, 1.0) * 1000.0).ceil() as u32
 }
 
-/// Of the item as it came, so that the same item is known again.
-fn hash_of(item: &Incoming) -> [u8; 32] {
+/// The hash of the item as it arrived, so that the same item is recognized.
+fn hash_of(item: &IncomingItem) -> [u8; 32] {
     let mut hash = Sha256::new_with_prefix(b"sluice item 1\0");
     hash.update((item.bytes.len() as u64).to_be_bytes());
     hash.update(&item.bytes);
@@ -450,8 +461,8 @@ fn hash_of(item: &Incoming) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Headers that differ each time, and by which an item is not another one; but only where they hold nothing but a time, a number
-/// or an id, so that no released item lends its name to words.
+/// Headers that differ each time and do not make an item a different one; but only if they hold nothing but a time, a
+/// number or an id, so that a released item cannot be reused for other words.
 fn is_fleeting(line: &str) -> bool {
     const TIMES: [&str; 4] = ["date", "age", "expires", "last-modified"];
     const IDS: [&str; 7] =
@@ -473,28 +484,28 @@ fn is_fleeting(line: &str) -> bool {
 }
 
 fn refusal(error: StoreError) -> Refusal {
-    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::ContentUnread)).because(error)
+    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::ContentUnread)).with_source(error)
 }
 
-/// What a worker reports.
+/// The report of a worker.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct WireCleanReport {
     score: f32,
     found: u64,
-    findings: Vec<Note>,
+    findings: Vec<ContentStageNote>,
     json: bool,
 }
 
-/// Whose an item is: what of another conversation must not meet it. Nothing if it is for nobody.
-fn conversation(item: &Incoming) -> Option<String> {
-    let Reader { agent, session, .. } = item.reader.as_ref()?;
+/// The conversation of an item, which must not mix with another. Nothing if it has no reader.
+fn conversation(item: &IncomingItem) -> Option<String> {
+    let ContentRecipient { agent, session, .. } = item.reader.as_ref()?;
     let session = session.map(|session| session.to_string()).unwrap_or_default();
     Some(format!("{} {agent} {session}", item.service))
 }
 
-/// What a worker is told about an item.
-fn task(item: &Incoming, seal: [u8; 32]) -> Value {
+/// The job description for an item.
+fn task(item: &IncomingItem, seal: [u8; 32]) -> Value {
     let envelope = item.enveloped.then(|| {
         json!({
             "source": item.source, "author": item.author, "time": item.at.to_string(),
@@ -508,39 +519,43 @@ fn unread(why: &str) -> Refusal {
     Refusal::new(Code::ContentUnread).with_text(why)
 }
 
-/// What the reader of a conversation makes of an item; nothing if it broke.
-async fn kept(workers: &Workers, item: &Incoming, seal: [u8; 32], whose: &str) -> Result<Option<Taken>, Refusal> {
+/// The result of the worker kept for a conversation; nothing if that worker broke.
+async fn kept(
+    workers: &GatewayWorkers,
+    item: &IncomingItem,
+    seal: [u8; 32],
+    whose: &str,
+) -> Result<Option<IntakeOutcome>, Refusal> {
     let read = workers.read_kept(whose, task(item, seal), item.bytes.clone()).await;
-    let read = read.map_err(|error| unread("no worker could read the item in time").because(error))?;
+    let read = read.map_err(|error| unread("no worker could read the item in time").with_source(error))?;
     let Some((said, attachments)) = read else { return Ok(None) };
-    heard(said, attachments).map(Some).ok_or_else(|| unread("the worker reported nonsense"))
+    parse_report(said, attachments).map(Some).ok_or_else(|| unread("the worker reported nonsense"))
 }
 
-impl Cleaner for Workers {
-    fn clean<'a>(&'a self, item: &'a Incoming, seal: [u8; 32]) -> Work<'a, Result<Taken, Refusal>> {
+impl ContentCleaner for GatewayWorkers {
+    fn clean<'a>(&'a self, item: &'a IncomingItem, seal: [u8; 32]) -> BoxedFuture<'a, Result<IntakeOutcome, Refusal>> {
         Box::pin(async move {
-            let job = Job { kind: KIND.into(), payload: task(item, seal), attachments: vec![item.bytes.clone()] };
+            let job = WorkerJob { kind: KIND.into(), payload: task(item, seal), attachments: vec![item.bytes.clone()] };
             match self.read(job).await {
-                Err(error) => Err(unread("no worker could be started to read the item").because(error)),
-                Ok(End::CutOff { .. }) => Err(unread("the item took too long to read")),
-                Ok(End::Crashed(_)) => Err(unread("the worker that read the item broke")),
-                Ok(End::Clean(done)) => match done.report.outcome {
-                    Outcome::Done(said) => {
-                        heard(said, done.report.attachments).ok_or_else(|| unread("the worker reported nonsense"))
-                    }
-                    Outcome::Failed { .. } => Err(unread("the worker could not read the item")),
+                Err(error) => Err(unread("no worker could be started to read the item").with_source(error)),
+                Ok(WorkerEnd::CutOff { .. }) => Err(unread("the item took too long to read")),
+                Ok(WorkerEnd::Crashed(_)) => Err(unread("the worker that read the item broke")),
+                Ok(WorkerEnd::Clean(done)) => match done.report.outcome {
+                    WorkerJobOutcome::Done(said) => parse_report(said, done.report.attachments)
+                        .ok_or_else(|| unread("the worker reported nonsense")),
+                    WorkerJobOutcome::Failed { .. } => Err(unread("the worker could not read the item")),
                 },
             }
         })
     }
 }
 
-/// A report as what it says, or nothing if it has not the shape of one.
-fn heard(said: Value, attachments: Vec<Vec<u8>>) -> Option<Taken> {
+/// Parses a report; nothing if it does not have the right form.
+fn parse_report(said: Value, attachments: Vec<Vec<u8>>) -> Option<IntakeOutcome> {
     if let Some(code) = said.get("refused") {
-        return Some(Taken::Refused { code: code.as_str()?.chars().take(64).collect() });
+        return Some(IntakeOutcome::Refused { code: code.as_str()?.chars().take(64).collect() });
     }
-    let said: Said = serde_json::from_value(said).ok()?;
+    let said: WireCleanReport = serde_json::from_value(said).ok()?;
     let mut attachments = attachments.into_iter();
     let text = String::from_utf8(attachments.next()?).ok()?;
     let value = match (said.json, attachments.next()) {
@@ -548,9 +563,16 @@ fn heard(said: Value, attachments: Vec<Vec<u8>>) -> Option<Taken> {
         (false, None) => None,
         (true, None) | (false, Some(_)) => return None,
     };
-    // What is no number at all must not pass for a small one.
+    // A value that is not a number must not count as a low score.
     let score = if (0.0..=1.0).contains(&said.score) { said.score } else { return None };
-    Some(Taken::Clean(Cleaned { text, value, score, found: said.found, notes: said.findings, withheld: None }))
+    Some(IntakeOutcome::Clean(CleanedContent {
+        text,
+        value,
+        score,
+        found: said.found,
+        notes: said.findings,
+        withheld: None,
+    }))
 }
 
 #[cfg(test)]
@@ -564,7 +586,7 @@ mod tests {
 
     #[test]
     fn a_report_of_another_shape_gives_nothing() {
-        assert!(heard(said(0.4), vec![b"text".to_vec()]).is_some());
+        assert!(parse_report(said(0.4), vec![b"text".to_vec()]).is_some());
         for (said, attachments) in [
             (said(0.4), vec![]),
             (said(0.4), vec![vec![0xff]]),
@@ -575,7 +597,7 @@ mod tests {
             (json!({"refused": 5}), vec![]),
             (Value::Null, vec![b"a".to_vec()]),
         ] {
-            assert_eq!(heard(said.clone(), attachments), None, "{said}");
+            assert_eq!(parse_report(said.clone(), attachments), None, "{said}");
         }
     }
 

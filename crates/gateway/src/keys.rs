@@ -1,8 +1,8 @@
-//! Keys of agents, operators, inboxes and stated tasks: the texts themselves, and what is kept of them.
+//! Keys of agents, operators, inboxes and stated tasks: the token texts, and the hashes that are kept.
 //!
-//! Takes randomness; gives a token that is shown once, and the hash that is stored. Promise: the text
-//! cannot be printed, copied or serialized by accident and is wiped when dropped; a text that was not made
-//! here is refused before anything is looked up.
+//! Takes randomness; gives a token that is shown once, and the hash that is stored. Promise: the token
+//! cannot be printed, copied or serialized by accident and is wiped when dropped; a text that does not have
+//! the form of a token is refused before any lookup.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -17,24 +17,24 @@ const CHARACTERS: usize = 43;
 /// Length of a client's label, in hex digits.
 const LABEL: usize = 12;
 
-/// Whose key it is.
+/// The kind of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum KindWord {
-    /// An agent's.
+pub enum TokenKind {
+    /// The key of an agent.
     Agent,
-    /// An operator's.
+    /// The key of an operator.
     Operator,
-    /// A mailbox that hands in replies.
+    /// The key of a mailbox that hands in replies.
     Inbox,
-    /// A program that states what an agent's user asked for.
+    /// The key of a program that states what an agent's user asked for.
     Task,
 }
 
-impl KindWord {
+impl TokenKind {
     /// Every kind.
     pub const ALL: [Self; 4] = [Self::Agent, Self::Operator, Self::Inbox, Self::Task];
 
-    /// What every token of this kind starts with.
+    /// The prefix of every token of this kind.
     #[must_use]
     pub const fn prefix(self) -> &'static str {
         match self {
@@ -46,29 +46,29 @@ impl KindWord {
     }
 }
 
-/// The text of a key, shown once and kept nowhere.
+/// The text of a key, shown once and not stored.
 #[expect(missing_debug_implementations, reason = "a secret must not end up in a log by way of its owner")]
-pub struct Token {
-    kind: KindWord,
+pub struct KeyToken {
+    kind: TokenKind,
     text: Zeroizing<String>,
 }
 
-impl Token {
-    /// A new one.
+impl KeyToken {
+    /// Makes a new token.
     #[must_use]
-    pub fn generate(kind: KindWord, entropy: &dyn Entropy) -> Self {
+    pub fn generate(kind: TokenKind, entropy: &dyn Entropy) -> Self {
         let mut bytes = Zeroizing::new([0; BYTES]);
         entropy.fill(&mut *bytes);
-        // Made in its final length, so that no shorter copy is left behind in memory.
+        // Allocated in its final length, so that no shorter copy is left behind in memory.
         let mut text = Zeroizing::new(String::with_capacity(kind.prefix().len() + CHARACTERS));
         text.push_str(kind.prefix());
         URL_SAFE_NO_PAD.encode_string(bytes.as_slice(), &mut text);
         Self { kind, text }
     }
 
-    /// Whose it is.
+    /// The kind of the key.
     #[must_use]
-    pub const fn kind(&self) -> KindWord {
+    pub const fn kind(&self) -> TokenKind {
         self.kind
     }
 
@@ -78,29 +78,31 @@ impl Token {
         &self.text
     }
 
-    /// What is stored.
+    /// The hash that is stored.
     #[must_use]
     pub fn hash(&self) -> [u8; 32] {
         Sha256::digest(self.text.as_bytes()).into()
     }
 }
 
-/// Whose key a text claims to be, and its hash; nothing if it is no key at all.
+/// The kind and hash of a token text; nothing if the text is not a token.
 #[must_use]
-pub fn hash_of(text: &str) -> Option<(KindWord, [u8; 32])> {
-    let (kind, rest) = KindWord::ALL.into_iter().find_map(|kind| Some((kind, text.strip_prefix(kind.prefix())?)))?;
-    // Decoding settles the alphabet, the length and the unused bits of the last character: one key, one text.
+pub fn hash_of(text: &str) -> Option<(TokenKind, [u8; 32])> {
+    let (kind, rest) = TokenKind::ALL.into_iter().find_map(|kind| Some((kind, text.strip_prefix(kind.prefix())?)))?;
+    // Decoding checks the alphabet, the length and the unused bits of the last character: each key has exactly one
+    // text.
     let bytes = Zeroizing::new((rest.len() == CHARACTERS).then(|| URL_SAFE_NO_PAD.decode(rest).ok())??);
     (bytes.len() == BYTES).then(|| (kind, Sha256::digest(text.as_bytes()).into()))
 }
 
-/// A label for whoever holds a key: the first 12 hex digits of its SHA-256. Names, never opens anything.
+/// A label for the holder of a key: the first 12 hex digits of the key's SHA-256. It identifies a key and grants
+/// nothing.
 #[must_use]
 pub fn client_id(text: &str) -> String {
     label(&Sha256::digest(text.as_bytes()).into())
 }
 
-/// The same label, from the hash that is kept.
+/// The same label, from the stored hash.
 #[must_use]
 pub fn label(hash: &[u8; 32]) -> String {
     let mut hex = sluice_core::hex::encode(hash);
@@ -123,13 +125,13 @@ mod tests {
 
     #[test]
     fn a_key_says_whose_it_is_and_is_known_by_its_hash() {
-        for kind in KindWord::ALL {
-            let token = Token::generate(kind, &Fixed(0xa5));
+        for kind in TokenKind::ALL {
+            let token = KeyToken::generate(kind, &Fixed(0xa5));
             assert_eq!(token.expose().len(), 47);
             assert!(token.expose().starts_with(kind.prefix()));
             assert_eq!(hash_of(token.expose()), Some((kind, token.hash())));
         }
-        assert_eq!(Token::generate(KindWord::Agent, &Fixed(0)).expose(), format!("sga_{}", "A".repeat(43)));
+        assert_eq!(KeyToken::generate(TokenKind::Agent, &Fixed(0)).expose(), format!("sga_{}", "A".repeat(43)));
     }
 
     #[test]

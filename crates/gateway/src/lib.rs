@@ -1,13 +1,16 @@
 //! The gateway: one corridor between agents and everything they can affect.
 //!
-//! A call knocks at a door (`doors`), walks the corridor ([`corridor::walk`]) room by room, and ends as an
-//! answer, a held write or a refusal; each end leaves its entry in the record, in the same transaction as
-//! the state it describes. What is held leaves through [`loops::release`] once its undo window has closed,
-//! policy was asked a second time and nothing froze it; what was done can be taken back through
-//! `rooms::rollback`. The gateway keeps time, ids and randomness outside: they are handed in.
+//! A call request arrives at a door (`doors`), walks the corridor ([`corridor::walk`]) room by room, and ends as an
+//! answer, a held write or a refusal. Each end writes its entry to the audit log, in the same transaction as
+//! the state it describes. A held write leaves through [`loops::release`] after its undo window has closed,
+//! policy has judged it a second time and no freeze covers it; a completed write can be rolled back through
+//! `rooms::rollback`. The clock, ids and randomness are passed in.
 #![warn(missing_docs)]
 
+pub mod active_freezes;
+pub mod archive;
 pub mod backup;
+mod call_error;
 pub mod catalogue;
 pub mod channels;
 pub mod config;
@@ -20,16 +23,15 @@ pub mod egress;
 pub mod events;
 pub mod gate;
 mod gateway;
+pub mod gateway_files;
 pub mod intake;
 pub mod keyring;
 pub mod keys;
 pub mod loops;
 pub mod mounts;
-mod no;
 pub mod nodes;
 pub mod oauth;
 pub mod open;
-pub mod own_files;
 pub mod policies;
 mod programs;
 pub mod proxies;
@@ -38,12 +40,11 @@ pub mod recovery;
 pub mod rooms;
 pub mod serve;
 pub mod services;
-pub mod standstill;
 pub mod tls;
 mod value;
 pub mod vault;
-mod waiting;
+mod wait_list;
 pub mod workers;
 
-pub use gateway::{Gateway, Lost, Parts, Phase, Room};
-pub use no::No;
+pub use call_error::CallError;
+pub use gateway::{DiskSpace, FatalGatewayError, Gateway, GatewayParts, GatewayPhase};

@@ -1,11 +1,13 @@
-//! The loops: what the gateway does by itself.
+//! The loops: the background tasks of the gateway.
 //!
 //! Each has a step that tests call directly; [`run`] is only the timer around them. Promise: recovery comes
-//! before release, a loop that fails says so once and goes on, one that breaks off takes the gateway with it, and all
-//! of them end when asked to.
+//! before release, a loop that fails logs it once and continues, a loop that ends unexpectedly stops the gateway, and
+//! all of them end when asked to.
 
+pub mod archive;
 pub mod events;
-pub mod keep;
+pub mod health_watch;
+pub mod housekeeping;
 pub mod outbox;
 pub mod policy;
 pub mod proxies;
@@ -13,90 +15,91 @@ pub mod release;
 pub mod schedule;
 pub mod sync;
 pub mod tools;
-pub mod watching;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_core::grace::SHORTEST_REHOLD;
 use sluice_core::ids::MessageId;
-use sluice_store::Abandoned;
+use sluice_store::AbandonedClaims;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::gateway::{Lost, Phase};
-use crate::{Gateway, No, channels, nodes};
+use crate::gateway::{FatalGatewayError, GatewayPhase};
+use crate::{CallError, Gateway, channels, nodes};
 
 /// Most rows one recovery step takes.
 const PAGE: u32 = 500;
-/// Most rounds of recovery before the gateway opens: beyond it something does not converge.
+/// Most rounds of recovery before the gateway opens: more rounds mean that something does not converge.
 const ROUNDS: usize = 10_000;
 
-/// Looks after what was left open, then opens the gateway.
+/// Recovers what was left open, then opens the gateway.
 ///
 /// # Errors
 /// When the database cannot be read or written.
-pub async fn start(gw: &Gateway, release: &'static str) -> Result<(), No> {
+pub async fn start(gw: &Gateway, release: &'static str) -> Result<(), CallError> {
     look_through(gw).await?;
-    gw.store.started(release).await?;
+    gw.store.record_start(release).await?;
     nodes::report(gw).await?;
     gw.standstill.look(&gw.store).await;
     gw.keyring.refresh(&gw.store).await?;
     gw.egress.refresh().await?;
-    crate::proxies::bury_left(gw).await?;
+    crate::proxies::end_interrupted_tasks(gw).await?;
     for _ in 0..ROUNDS {
         let message = MessageId::mint(gw.ids.as_ref());
-        if gw.store.recover(Abandoned::Own, PAGE, message).await?.is_empty() {
+        if gw.store.recover(AbandonedClaims::Own, PAGE, message).await?.is_empty() {
             break;
         }
     }
     announce_late(gw).await?;
-    // Whoever renews their credentials has to be known before the first of them is used.
+    // Services that renew their credentials must be known before the first credential is used.
     crate::oauth::take_up_all(gw).await;
     gw.connections.open().await;
-    gw.enter(Phase::Open);
+    gw.enter(GatewayPhase::Open);
     nodes::report(gw).await
 }
 
-/// Looks at every page of the database file. It takes as long as the file is large, so nobody but new calls waits for it.
-async fn look_through(gw: &Gateway) -> Result<(), No> {
+/// Checks every page of the database file. A large file takes long, but only new calls wait for it.
+async fn look_through(gw: &Gateway) -> Result<(), CallError> {
     let store = Arc::clone(&gw.store);
-    let looked = tokio::task::spawn_blocking(move || store.look_through()).await;
-    looked.map_err(|_| No::new(sluice_core::refusal::Code::GatewayInternal))??;
+    let looked = tokio::task::spawn_blocking(move || store.check_pages()).await;
+    looked.map_err(|_| CallError::new(sluice_core::refusal::Code::GatewayInternal))??;
     Ok(())
 }
 
-/// The grace rule: what came due while nobody was awake is announced again or left to a person, before anything leaves.
+/// The grace rule: writes that came due while no gateway ran are announced again or left to a person, before any
+/// leaves.
 ///
 /// # Errors
 /// When the database cannot be read or written.
-pub(crate) async fn announce_late(gw: &Gateway) -> Result<(), No> {
+pub(crate) async fn announce_late(gw: &Gateway) -> Result<(), CallError> {
     for _ in 0..ROUNDS {
-        let late = gw.store.overdue(PAGE, MessageId::mint(gw.ids.as_ref())).await?;
+        let late = gw.store.apply_grace_rule(PAGE, MessageId::mint(gw.ids.as_ref())).await?;
         if late.reheld.is_empty() && late.stale.is_empty() {
             break;
         }
         tracing::warn!(
-            "{} writes are announced again, {} wait for a person: they are late",
+            "{} late writes are announced again, {} late writes wait for a person",
             late.reheld.len(),
             late.stale.len()
         );
         for hold in late.reheld {
-            gw.opened_window(hold, SHORTEST_REHOLD);
-            gw.moved(hold);
+            gw.open_undo_window(hold, SHORTEST_REHOLD);
+            gw.notify_hold_changed(hold);
         }
-        late.stale.into_iter().for_each(|hold| gw.moved(hold));
+        late.stale.into_iter().for_each(|hold| gw.notify_hold_changed(hold));
     }
     Ok(())
 }
 
-/// Runs every loop until told to stop. Writes under way end first, within their grace; what carries them out ends after
-/// them.
+/// Runs every loop until told to stop. Writes under way end first, within their grace; the loops that they need end
+/// after them.
 pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
     let (mut releasing, mut loops) = (JoinSet::new(), JoinSet::new());
     let (end, ends) = watch::channel(false);
     releasing.spawn(release::run(Arc::clone(&gw), stop));
-    loops.spawn(keep::run(Arc::clone(&gw), ends.clone()));
+    loops.spawn(housekeeping::run(Arc::clone(&gw), ends.clone()));
+    loops.spawn(archive::run(Arc::clone(&gw), ends.clone()));
     loops.spawn(events::run(Arc::clone(&gw), ends.clone()));
     loops.spawn(tools::run(Arc::clone(&gw), ends.clone()));
     loops.spawn(sync::run(Arc::clone(&gw), ends.clone()));
@@ -107,14 +110,15 @@ pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
     loops.spawn(crate::recovery::witness::run(Arc::clone(&gw), ends.clone()));
     match channels::configured(&gw.config) {
         Ok(channels) => outbox::spawn(&mut loops, &gw, channels, &ends),
-        Err(why) => tracing::error!("people cannot be asked over their channels: {why}"),
+        Err(why) => tracing::error!("the channels to people cannot be set up: {why}"),
     }
     loops.spawn(policy::run(Arc::clone(&gw), ends));
     let fell = |ended: Result<(), tokio::task::JoinError>| {
         if let Err(error) = ended {
-            // A gateway that goes on without one of them looks well and no longer is: nothing expires, or nothing leaves.
+            // A gateway that continues without one of them looks healthy and is not: nothing expires, or nothing
+            // leaves.
             tracing::error!("a loop ended unexpectedly: {error}");
-            gw.give_up(Lost::Loop);
+            gw.give_up(FatalGatewayError::Loop);
         }
     };
     loop {
@@ -129,7 +133,7 @@ pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
     }
 }
 
-/// Waits for the next tick, a wake, or the end. False at the end.
+/// Waits for the next tick, a wake, or the end. Returns false at the end.
 pub(crate) async fn tick(stop: &mut watch::Receiver<bool>, every: Duration, wake: impl Future<Output = ()>) -> bool {
     if *stop.borrow() {
         return false;
@@ -137,12 +141,12 @@ pub(crate) async fn tick(stop: &mut watch::Receiver<bool>, every: Duration, wake
     tokio::select! {
         _ = stop.changed() => !*stop.borrow(),
         () = wake => true,
-        // The tick of a loop, the one place where time is waited for.
+        // The tick of a loop: the one place that waits for time to pass.
         () = pause(every) => true,
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the timer around the steps; steps themselves take the time")]
+#[expect(clippy::disallowed_methods, reason = "the timer around the steps; steps take the time as a parameter")]
 pub(crate) async fn pause(span: Duration) {
     tokio::time::sleep(span).await;
 }

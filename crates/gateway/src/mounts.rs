@@ -1,19 +1,19 @@
-//! Mounted servers: MCP servers of others behind the gate.
+//! Mounted servers: third-party MCP servers behind the gate.
 //!
 //! Takes the `mounts` of the configuration; gives each as a service whose tools are capabilities `<mount>.<tool>`.
 //! Programs run behind the looser profile of the sandbox, addresses are reached through egress. Promise: a tool can be
-//! called only while the server says of it exactly what was accepted; what a server says is data from outside; one
-//! server in trouble is that server's trouble alone.
+//! called only while the server describes it exactly as it was accepted; everything a server says is outside content; a
+//! failure of one server affects that server alone.
 
 mod answer;
 mod child;
+mod client;
 mod following;
-mod guest;
 mod headers;
 mod http;
-mod keep;
 mod reload;
 mod service;
+mod supervisor;
 mod tools;
 mod wire;
 
@@ -24,78 +24,78 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use ::http::Method;
 use sluice_core::ids::ConnectionName;
 use sluice_core::refusal::Refusal;
-use sluice_core::{CapabilityName, Clock, ServiceName, Span};
+use sluice_core::{CapabilityName, Clock, Millis, ServiceName};
 use sluice_store::Store;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::Gateway;
-use crate::config::{Config, ConfigErrors, Mount, MountAddress, Way};
-use crate::egress::{Connection, Egress, HostPattern, PathPattern, Target};
+use crate::config::{Config, ConfigErrors, MountAddress, MountConfig, MountTransport};
+use crate::egress::{Egress, EgressConnection, EgressUrl, HostPattern, PathPattern};
 use crate::intake::Intake;
 use crate::services::Service as _;
 use crate::vault::Vault;
-use crate::workers::Workers;
+use crate::workers::GatewayWorkers;
 
 pub use following::follow;
-pub use reload::{Reloaded, reload};
-pub use service::{Condition, MountService, Phase, ToolCondition};
+pub use reload::{MountsReloadSummary, reload};
+pub use service::{MountCondition, MountPhase, MountService, MountToolCondition};
 
-/// Everything a mount needs of the gateway.
-pub struct Ground {
-    /// What must not be forgotten.
+/// Everything that a mount needs from the gateway.
+pub struct MountsDeps {
+    /// The durable state.
     pub store: Arc<Store>,
-    /// Credentials.
+    /// The vault, which holds the credentials.
     pub vault: Arc<Vault>,
-    /// Where definitions are looked at, and who starts programs.
-    pub workers: Arc<Workers>,
-    /// The way in for answers.
+    /// The workers that screen definitions and start programs.
+    pub workers: Arc<GatewayWorkers>,
+    /// The intake, which screens answers.
     pub intake: Arc<Intake>,
-    /// Folder of the programs' own folders.
+    /// The folder that holds the programs' own folders.
     pub folder: PathBuf,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
 }
 
-impl std::fmt::Debug for Ground {
+impl std::fmt::Debug for MountsDeps {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ground").field("folder", &self.folder).finish_non_exhaustive()
     }
 }
 
-/// Reads the configuration once more, as it was read when the gateway started.
-pub type Source = Box<dyn Fn() -> Result<Config, ConfigErrors> + Send + Sync>;
+/// Reads the configuration again, the same way as when the gateway started.
+pub type MountConfigSource = Box<dyn Fn() -> Result<Config, ConfigErrors> + Send + Sync>;
 
 /// The mounts of a gateway.
-pub struct Mounts {
-    ground: Arc<Ground>,
+pub struct MountedServers {
+    ground: Arc<MountsDeps>,
     by_name: RwLock<BTreeMap<String, Arc<MountService>>>,
-    /// One has come that nobody keeps yet.
+    /// Signals a new mount that no task keeps yet.
     came: Notify,
-    /// Whoever changes them holds it.
+    /// Held while the mounts change.
     turn: Mutex<()>,
-    source: OnceLock<Source>,
-    followed: following::Followed,
+    source: OnceLock<MountConfigSource>,
+    followed: following::MountFollowState,
 }
 
-impl std::fmt::Debug for Mounts {
+impl std::fmt::Debug for MountedServers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.all()).finish()
     }
 }
 
-impl Mounts {
-    /// Prepares every mount; none is started yet. Ways to addresses are opened.
+impl MountedServers {
+    /// Prepares every mount; starts none. Connections to addresses are opened.
     #[must_use]
-    pub fn new(config: &Config, ground: Ground, egress: &Egress) -> Self {
+    pub fn new(config: &Config, ground: MountsDeps, egress: &Egress) -> Self {
         let mounts = Self {
             ground: Arc::new(ground),
             by_name: RwLock::default(),
             came: Notify::new(),
             turn: Mutex::new(()),
             source: OnceLock::new(),
-            followed: following::Followed::default(),
+            followed: following::MountFollowState::default(),
         };
         for mount in &config.mounts.0 {
             mounts.put(mount.clone(), egress);
@@ -103,8 +103,8 @@ impl Mounts {
         mounts
     }
 
-    /// Says where the configuration is read again. Once: a second one is not taken.
-    pub fn follow(&self, source: Source) {
+    /// Sets where the configuration is read again. The first call counts; later ones are ignored.
+    pub fn follow(&self, source: MountConfigSource) {
         // There is one caller, at the start.
         let _first = self.source.set(source);
     }
@@ -115,34 +115,34 @@ impl Mounts {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// All, by name.
+    /// All mounts, by name.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<MountService>> {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Why a capability that nobody knows may be known soon: its mount is being started, and has not said yet what it can.
+    /// Why an unknown capability may be known soon: its mount is being started and has not listed its tools yet.
     #[must_use]
     pub fn starting(&self, capability: &CapabilityName) -> Option<Refusal> {
         let (mount, _) = capability.as_str().split_once('.')?;
         self.get(mount)?.starting()
     }
 
-    /// Each as a service, under the name it is counted and frozen under.
+    /// Each mount as a service, under the name used for counting and freezing.
     #[must_use]
     pub fn services(&self) -> Vec<(ServiceName, Arc<MountService>)> {
         self.all().into_iter().filter_map(|service| Some((service_name(&service.mount().name)?, service))).collect()
     }
 
-    /// Prepares one, in the place of the one of this name; its way is opened.
-    fn put(&self, mount: Mount, egress: &Egress) -> Arc<MountService> {
+    /// Prepares one mount in place of the one with the same name; its connection is opened.
+    fn put(&self, mount: MountConfig, egress: &Egress) -> Arc<MountService> {
         match &mount.way {
-            Way::Address(address) => match connection(&mount, address) {
+            MountTransport::Address(address) => match connection(&mount, address) {
                 Ok(connection) => egress.open(connection),
-                Err(why) => tracing::error!(mount = %mount.name, "there is no way to `{}`: {why}", mount.name),
+                Err(why) => tracing::error!(mount = %mount.name, "`{}` cannot be connected: {why}", mount.name),
             },
             // It may have been an address before.
-            Way::Program(_) => connection_name(&mount.name).iter().for_each(|way| egress.close(way)),
+            MountTransport::Program(_) => connection_name(&mount.name).iter().for_each(|way| egress.close(way)),
         }
         let name = mount.name.clone();
         let service = Arc::new(MountService::new(mount, Arc::clone(&self.ground)));
@@ -150,21 +150,21 @@ impl Mounts {
         service
     }
 
-    /// Forgets one; its way is closed.
+    /// Removes one mount; its connection is closed.
     fn take(&self, name: &str, egress: &Egress) {
         self.by_name.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         connection_name(name).iter().for_each(|way| egress.close(way));
     }
 }
 
-/// Whether what goes to this service leaves the gateway, reads included. Asked by name alone: a mount that comes or
-/// goes meanwhile changes nothing about it.
+/// Whether requests to this service leave the gateway, including reads. Decided by the name alone, so that a mount that
+/// is added or removed meanwhile changes nothing.
 #[must_use]
 pub fn is_mount(service: &ServiceName) -> bool {
     service.as_str().starts_with("mount.")
 }
 
-/// What batch protection and freezes call a mount.
+/// The service name of a mount, for batch protection and freezes.
 #[must_use]
 pub fn service_name(mount: &str) -> Option<ServiceName> {
     tools::service_name(mount)
@@ -175,10 +175,10 @@ fn connection_name(mount: &str) -> Option<ConnectionName> {
 }
 
 /// The connection of a mount: its host, its path and nothing else.
-fn connection(mount: &Mount, address: &MountAddress) -> Result<Connection, String> {
-    let target = Target::parse(&address.url)?;
+fn connection(mount: &MountConfig, address: &MountAddress) -> Result<EgressConnection, String> {
+    let target = EgressUrl::parse(&address.url)?;
     let name = connection_name(&mount.name).ok_or_else(|| "its name cannot be used".to_owned())?;
-    let mut connection = Connection::new(name, vec![HostPattern::parse(target.host())?]);
+    let mut connection = EgressConnection::new(name, vec![HostPattern::parse(target.host())?]);
     connection.ports = vec![target.port()];
     connection.plain_http = address.http;
     connection.methods = vec![Method::POST];
@@ -187,8 +187,8 @@ fn connection(mount: &Mount, address: &MountAddress) -> Result<Connection, Strin
     connection.paths = vec![PathPattern::parse(path.split(['?', '#']).next().unwrap_or("/"))?];
     connection.redirects = 0;
     connection.max_answer = mount.max_answer.as_bytes();
-    connection.timeout = mount.timeout.max(Span::from_secs(1));
-    connection.idle_timeout = mount.timeout.max(Span::from_secs(1));
+    connection.timeout = mount.timeout.max(Millis::from_secs(1));
+    connection.idle_timeout = mount.timeout.max(Millis::from_secs(1));
     connection.limits.per_minute = address.per_minute;
     connection.limits.per_hour = None;
     connection.limits.burn = None;
@@ -197,17 +197,17 @@ fn connection(mount: &Mount, address: &MountAddress) -> Result<Connection, Strin
     Ok(connection)
 }
 
-/// Keeps every mount there is, and those that come, until told to stop.
+/// Keeps every mount that exists or is added, until it is stopped.
 pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     let mut kept = JoinSet::new();
     let fell = |ended: Result<(), tokio::task::JoinError>| {
         if let Err(error) = ended {
-            tracing::error!("a mount is no longer kept: {error}");
+            tracing::error!("a mount is no longer watched: {error}");
         }
     };
     loop {
         for service in gw.mounts.all().into_iter().filter(|service| service.take()) {
-            kept.spawn(keep::keep(Arc::clone(&gw), service));
+            kept.spawn(supervisor::keep(Arc::clone(&gw), service));
         }
         tokio::select! {
             () = gw.mounts.came.notified() => {}
@@ -215,7 +215,7 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
             _ = stop.wait_for(|stop| *stop) => break,
         }
     }
-    // Nobody brings another one while the turn is ours.
+    // No other mount can be added while this task holds the turn.
     let _turn = gw.mounts.turn.lock().await;
     gw.mounts.all().iter().for_each(|service| service.stop());
     while let Some(ended) = kept.join_next().await {
@@ -223,12 +223,12 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// Has a mount looked at again, and waits for it. False if that took too long.
+/// Has the tools of a mount checked again, and waits for it. False if that took too long.
 pub async fn look_again(service: &MountService) -> bool {
     let mut looked = service.looked.subscribe();
     let before = *looked.borrow_and_update();
     service.again.notify_one();
-    // Two beginnings and a list.
+    // Time for two starts and a list.
     let span = service.mount().start_timeout.as_duration() * 3;
     timeout(span, looked.wait_for(|times| *times > before)).await.is_ok_and(|waited| waited.is_ok())
 }

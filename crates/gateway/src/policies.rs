@@ -1,7 +1,7 @@
-//! Policy files on disk.
+//! Policy files: reads and writes them on disk.
 //!
-//! Takes a folder (`org.yaml`, `agents/<name>.yaml`) or one such file; gives their texts. Promise: what
-//! cannot be read, or would silently not count, is a coded problem, never skipped.
+//! Takes a folder (`org.yaml`, `agents/<name>.yaml`) or one such file; gives their texts. Promise: a file that
+//! cannot be read, or would silently have no effect, is reported as a coded problem and never skipped.
 
 use std::fs;
 use std::io::Read as _;
@@ -11,48 +11,48 @@ use std::sync::Arc;
 use sluice_core::AgentName;
 use sluice_core::capability::Catalogue;
 use sluice_core::policy::reading::closest;
-use sluice_core::policy::{Fault, LoadErrors, MAX_BYTES, Policy, Severity, Source, Sources};
+use sluice_core::policy::{FaultSeverity, FileFault, MAX_BYTES, Policy, PolicyLoadError, PolicySource, PolicySources};
 use sluice_core::refusal::{Code, Refusal};
 
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-/// What is said of a file that holds nothing.
+/// The problem text of an empty file.
 const EMPTY: &str = "the file is empty; remove it, or write `rules: []`";
-/// Most agent files in one folder.
+/// The most agent files in one folder.
 const AGENTS: usize = 100_000;
 
-/// What was found on disk.
+/// The files that were found on disk.
 #[derive(Debug, Default)]
-pub struct Found {
-    /// The texts.
-    pub sources: Sources,
-    /// Where each source lies, org first, then agents in order.
+pub struct PolicyFiles {
+    /// The texts of the files.
+    pub sources: PolicySources,
+    /// The path of each source: org first, then agents in order.
     pub paths: Vec<PathBuf>,
-    /// What could not be read.
-    pub faults: Vec<Fault>,
-    /// Files that look like rules and count for nothing.
-    pub warnings: Vec<Fault>,
+    /// Files that could not be read.
+    pub faults: Vec<FileFault>,
+    /// Files that look like rules but have no effect.
+    pub warnings: Vec<FileFault>,
 }
 
-/// Loads sources without consequence, and runs the tests in them.
+/// Loads sources without putting them in force, and runs the tests in them.
 ///
 /// # Errors
 /// When they cannot be used, or one of their own tests fails.
-pub fn try_out(sources: &Sources, known: &Arc<Catalogue>) -> Result<(), No> {
+pub fn try_out(sources: &PolicySources, known: &Arc<Catalogue>) -> Result<(), CallError> {
     let loaded = Policy::load(sources, known).map_err(|errors| refuse(&errors))?;
     let failed: Vec<_> =
         loaded.policy.test().iter().filter(|outcome| !outcome.passed).map(|outcome| outcome.as_fault()).collect();
-    if failed.is_empty() { Ok(()) } else { Err(refuse(&LoadErrors { faults: failed })) }
+    if failed.is_empty() { Ok(()) } else { Err(refuse(&PolicyLoadError { faults: failed })) }
 }
 
-/// Loads a folder into the policy in force, for what can be asked. Gives its version and its files as JSON.
+/// Loads a folder into the policy in force, for the known capabilities. Returns its version and its files as JSON.
 ///
 /// # Errors
 /// When a file cannot be read or used; the old rules stay.
-pub fn load(gw: &Gateway, folder: &Path, known: &Arc<Catalogue>) -> Result<(String, String), No> {
-    let found = Found::folder(folder);
+pub fn load(gw: &Gateway, folder: &Path, known: &Arc<Catalogue>) -> Result<(String, String), CallError> {
+    let found = PolicyFiles::folder(folder);
     if !found.faults.is_empty() {
-        return Err(refuse(&LoadErrors { faults: found.faults }));
+        return Err(refuse(&PolicyLoadError { faults: found.faults }));
     }
     for warning in &found.warnings {
         tracing::warn!(code = warning.code, "{}: {}", warning.file, warning.message);
@@ -61,9 +61,9 @@ pub fn load(gw: &Gateway, folder: &Path, known: &Arc<Catalogue>) -> Result<(Stri
     Ok((loaded.policy.version().to_owned(), as_json(&found.sources)))
 }
 
-/// The texts as JSON: name to text, as the store keeps them.
+/// The texts as JSON (name to text), as the store keeps them.
 #[must_use]
-pub fn as_json(sources: &Sources) -> String {
+pub fn as_json(sources: &PolicySources) -> String {
     let mut files = serde_json::Map::new();
     if let Some(org) = &sources.org {
         files.insert("org.yaml".into(), org.text.clone().into());
@@ -74,14 +74,15 @@ pub fn as_json(sources: &Sources) -> String {
     serde_json::Value::Object(files).to_string()
 }
 
-/// The files of a folder as they are sent to be put in force.
+/// The files of a folder, ready to be sent to a gateway.
 ///
 /// # Errors
-/// When a file cannot be read or would not count: what the gateway would refuse in its own folder is not sent without it.
-pub fn to_send(folder: &Path) -> Result<serde_json::Map<String, serde_json::Value>, LoadErrors> {
-    let found = Found::folder(folder);
+/// When a file cannot be read or would have no effect: a file that the gateway would refuse in its own folder is not
+/// left out silently.
+pub fn to_send(folder: &Path) -> Result<serde_json::Map<String, serde_json::Value>, PolicyLoadError> {
+    let found = PolicyFiles::folder(folder);
     if !found.faults.is_empty() {
-        return Err(LoadErrors { faults: found.faults });
+        return Err(PolicyLoadError { faults: found.faults });
     }
     Ok(serde_json::from_str(&as_json(&found.sources)).unwrap_or_default())
 }
@@ -89,33 +90,36 @@ pub fn to_send(folder: &Path) -> Result<serde_json::Map<String, serde_json::Valu
 /// Sources from such JSON.
 ///
 /// # Errors
-/// When a name is none of ours, or a text is empty: in the folder it would not be read.
-pub fn from_json(files: &serde_json::Map<String, serde_json::Value>) -> Result<Sources, No> {
-    let mut sources = Sources::default();
+/// When a name is not that of a policy file, or a text is empty: such a file would not be read from the folder.
+pub fn from_json(files: &serde_json::Map<String, serde_json::Value>) -> Result<PolicySources, CallError> {
+    let mut sources = PolicySources::default();
     for (name, text) in files {
-        let text = text.as_str().ok_or_else(|| No::saying(Code::SchemaWrongType, "policy files are texts"))?;
+        let text = text
+            .as_str()
+            .ok_or_else(|| CallError::with_text(Code::SchemaWrongType, "each policy file must be a text"))?;
         if text.len() > MAX_BYTES {
-            return Err(No::saying(Code::DoorTooLarge, "a policy file is too large"));
+            return Err(CallError::with_text(Code::DoorTooLarge, "a policy file is too large"));
         }
         if text.trim().is_empty() {
-            let fault = Fault::of_file("policy.empty", name.clone(), EMPTY);
-            return Err(refuse(&LoadErrors { faults: vec![fault] }));
+            let fault = FileFault::of_file("policy.empty", name.clone(), EMPTY);
+            return Err(refuse(&PolicyLoadError { faults: vec![fault] }));
         }
-        let source = Source { name: name.clone(), text: text.to_owned() };
+        let source = PolicySource { name: name.clone(), text: text.to_owned() };
         let agent = name.strip_prefix("agents/").and_then(|rest| rest.strip_suffix(".yaml"));
         match (name.as_str(), agent.map(AgentName::new)) {
             ("org.yaml", _) => sources.org = Some(source),
             (_, Some(Ok(agent))) => sources.agents.push((agent, source)),
             (_, Some(Err(_)) | None) => {
                 let text = format!("`{name}` is not a policy file: org.yaml or agents/<name>.yaml");
-                return Err(No::saying(Code::SchemaBadName, &text));
+                return Err(CallError::with_text(Code::SchemaBadName, &text));
             }
         }
     }
     Ok(sources)
 }
 
-/// Writes policy files over those in the folder. What is not named is removed. Each file appears whole.
+/// Writes policy files over those in the folder. Files that are not named are removed. Each file appears complete or
+/// not at all.
 ///
 /// # Errors
 /// When the folder cannot be written to.
@@ -129,7 +133,7 @@ pub fn write(folder: &Path, files: &serde_json::Map<String, serde_json::Value>) 
         fs::File::open(&beside)?.sync_all()?;
         fs::rename(&beside, &place)?;
     }
-    let found = Found::folder(folder);
+    let found = PolicyFiles::folder(folder);
     for path in found.paths {
         let name = path.strip_prefix(folder).map_or_else(|_| String::new(), |name| name.display().to_string());
         if !files.contains_key(&name) {
@@ -139,13 +143,13 @@ pub fn write(folder: &Path, files: &serde_json::Map<String, serde_json::Value>) 
     Ok(())
 }
 
-/// A refusal with every problem of the files, one after the other.
+/// A refusal that lists every problem of the files.
 #[must_use]
-pub fn refuse(errors: &LoadErrors) -> No {
+pub fn refuse(errors: &PolicyLoadError) -> CallError {
     Refusal::new(Code::PolicyInvalid).with_text(&errors.to_string()).into()
 }
 
-/// Names, sizes and times of everything in the folder: differs when something changed.
+/// Names, sizes and times of everything in the folder: changes when a file changes.
 #[must_use]
 pub fn stamp(folder: &Path) -> Vec<(PathBuf, u64, Option<std::time::SystemTime>)> {
     let mut seen = Vec::new();
@@ -163,7 +167,7 @@ pub fn stamp(folder: &Path) -> Vec<(PathBuf, u64, Option<std::time::SystemTime>)
     seen
 }
 
-impl Found {
+impl PolicyFiles {
     /// Reads a folder.
     #[must_use]
     pub fn folder(path: &Path) -> Self {
@@ -172,7 +176,7 @@ impl Found {
         found
     }
 
-    /// Reads one file: an agent's if its folder is called `agents`, the organisation's otherwise.
+    /// Reads one file: an agent's file if its folder is called `agents`, otherwise the organisation's.
     #[must_use]
     pub fn file(path: &Path) -> Self {
         let mut found = Self::default();
@@ -214,10 +218,10 @@ impl Found {
         }
     }
 
-    /// A file that looks like policy and is not read as policy would be worse than none.
+    /// A file that looks like policy but is not read as policy is worse than no file.
     fn refuse_other_ending(&mut self, path: &Path) {
         if path.exists() {
-            self.problem("policy.file_name", path, "policy files end in `.yaml`; this one would not count".into());
+            self.problem("policy.file_name", path, "policy files end in `.yaml`; this one has no effect".into());
         }
     }
 
@@ -241,14 +245,14 @@ impl Found {
         }
     }
 
-    fn source(&mut self, path: &Path) -> Option<Source> {
+    fn source(&mut self, path: &Path) -> Option<PolicySource> {
         match text(path) {
-            // What is left of a file whose writer failed. It would lift every rule it had.
+            // An empty file is left when a writer failed. Reading it would drop every rule of the file.
             Ok(text) if text.trim().is_empty() => {
                 self.problem("policy.empty", path, EMPTY.into());
                 None
             }
-            Ok(text) => Some(Source { name: path.display().to_string(), text }),
+            Ok(text) => Some(PolicySource { name: path.display().to_string(), text }),
             Err((code, message)) => {
                 self.problem(code, path, message);
                 None
@@ -257,20 +261,20 @@ impl Found {
     }
 
     fn problem(&mut self, code: &'static str, path: &Path, message: String) {
-        self.faults.push(Fault::of_file(code, path.display().to_string(), message));
+        self.faults.push(FileFault::of_file(code, path.display().to_string(), message));
     }
 }
 
-/// Warns of agent files that are named after no agent: their rules hold for nobody.
+/// Warns of agent files that are named after no agent: their rules apply to no agent.
 #[must_use]
-pub fn of_no_agent(sources: &Sources, agents: &[AgentName]) -> Vec<Fault> {
+pub fn warn_unknown_agents(sources: &PolicySources, agents: &[AgentName]) -> Vec<FileFault> {
     let missing = sources.agents.iter().filter(|(name, _)| !agents.contains(name));
-    let fault = |(name, source): &(AgentName, Source)| {
+    let fault = |(name, source): &(AgentName, PolicySource)| {
         let close = closest(name.as_str(), agents.iter().map(AgentName::as_str));
         let mut fault = warning("policy.unknown_agent", &source.name, format!("there is no agent `{name}`"));
-        fault.why("the rules in this file hold for nobody");
+        fault.why("the rules in this file apply to no agent");
         match close {
-            Some(close) => fault.mean(Some(close)),
+            Some(close) => fault.suggest_word(Some(close)),
             None => fault.hint(format!("add the agent: sluice agents add {name}; or remove the file")),
         };
         fault
@@ -279,7 +283,7 @@ pub fn of_no_agent(sources: &Sources, agents: &[AgentName]) -> Vec<Fault> {
 }
 
 /// Files of a policy folder that look like rules and are not read.
-fn ignored(folder: &Path) -> Vec<Fault> {
+fn ignored(folder: &Path) -> Vec<FileFault> {
     let mut found = Vec::new();
     for path in listed(folder) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -298,31 +302,31 @@ fn ignored(folder: &Path) -> Vec<Fault> {
 }
 
 /// A file beside `org.yaml`.
-fn beside(path: &Path, name: &str) -> Option<Fault> {
+fn beside(path: &Path, name: &str) -> Option<FileFault> {
     let shown = path.display().to_string();
     if name == "system.yaml" {
-        // A copy of what is in force anyhow misleads nobody.
+        // An identical copy of the built-in rules misleads nobody.
         if text(path).is_ok_and(|text| text == sluice_core::policy::SYSTEM) {
             return None;
         }
         let mut fault = warning("policy.ignored_file", &shown, "this file is not read".to_owned());
         fault.why("the system rules are built into the gateway and cannot be changed");
-        fault.hint("put rules of your own into org.yaml or agents/<name>.yaml, and remove this file");
+        fault.hint("put your own rules into org.yaml or agents/<name>.yaml, and remove this file");
         return Some(fault);
     }
     let mut fault = warning("policy.ignored_file", &shown, "this file is not read".to_owned());
-    fault.why("rules stand in org.yaml and in agents/<name>.yaml");
+    fault.why("rules are read from org.yaml and agents/<name>.yaml");
     match closest(name, ["org.yaml"]) {
-        Some(close) => fault.mean(Some(close)),
+        Some(close) => fault.suggest_word(Some(close)),
         None => fault.hint(format!("if these are the rules of an agent, move the file to agents/{name}")),
     };
     Some(fault)
 }
 
 /// A file in a folder that is not read.
-fn misplaced(path: &Path, folder: &str) -> Fault {
+fn misplaced(path: &Path, folder: &str) -> FileFault {
     let mut fault = warning("policy.ignored_file", &path.display().to_string(), "this file is not read".to_owned());
-    fault.why("the rules of an agent stand in agents/<name>.yaml, directly in that folder");
+    fault.why("the rules of an agent are read from agents/<name>.yaml, directly in that folder");
     match closest(folder, ["agents"]).filter(|close| *close != folder) {
         Some(close) => fault.hint(format!("did you mean the folder `{close}`, not `{folder}`?")),
         None => fault.hint("move it there, or out of the policy folder"),
@@ -330,9 +334,9 @@ fn misplaced(path: &Path, folder: &str) -> Fault {
     fault
 }
 
-fn warning(code: &'static str, file: &str, message: String) -> Fault {
-    let mut fault = Fault::of_file(code, file, message);
-    fault.severity = Severity::Warning;
+fn warning(code: &'static str, file: &str, message: String) -> FileFault {
+    let mut fault = FileFault::of_file(code, file, message);
+    fault.severity = FaultSeverity::Warning;
     fault
 }
 
@@ -341,7 +345,7 @@ fn is_rules(path: &Path) -> bool {
     ending.is_some_and(|ending| ["yaml", "yml"].contains(&ending)) && path.is_file()
 }
 
-/// What is in a folder, in order; hidden names left out.
+/// The entries of a folder, sorted; hidden names left out.
 fn listed(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(AGENTS).map(|entry| entry.path());
     let is_hidden =
@@ -351,7 +355,7 @@ fn listed(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The text of a file, within limits.
+/// The text of a file, within the size limit.
 fn text(path: &Path) -> Result<String, (&'static str, String)> {
     let unreadable = |error: std::io::Error| ("policy.unreadable", format!("not readable: {error}"));
     let about = fs::metadata(path).map_err(unreadable)?;
@@ -368,6 +372,6 @@ fn text(path: &Path) -> Result<String, (&'static str, String)> {
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let line = error.as_bytes().iter().take(valid).filter(|byte| **byte == b'\n').count() + 1;
-        ("policy.not_utf8", format!("not valid UTF-8 text: line {line} has a byte that is none"))
+        ("policy.not_utf8", format!("not valid UTF-8 text: line {line} has an invalid byte"))
     })
 }

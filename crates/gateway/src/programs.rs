@@ -1,9 +1,9 @@
-//! Programs of the machine, run locked in until they end.
+//! Runs programs of this machine, locked in, until they end.
 //!
-//! Takes what a program is started with, its input, and how long and how much it may say; gives how it ended and what it
-//! said. Promise: it is dead when this returns, when its caller goes away, and when the gateway ends.
+//! Takes the start terms of a program, its input, and limits on time and output; gives how it ended and its output.
+//! Promise: it is dead when this returns, when its caller goes away, and when the gateway ends.
 
-pub(crate) mod hatch;
+pub(crate) mod connect_proxy;
 
 use std::fs::{DirBuilder, File, Metadata};
 use std::io::{Read as _, Write as _};
@@ -18,44 +18,44 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::workers::{Cancel, ProgramExit, Stranger, Terms, Workers, WorkersError};
+use crate::workers::{GatewayWorkers, ProgramExit, ThirdPartyProcess, ThirdPartyTerms, WorkerCancel, WorkerPoolError};
 
-/// Where programs without a path are looked for.
+/// Where programs without a path are looked up.
 pub(crate) const FOLDERS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
-/// Most that is kept of what a program says about its troubles.
+/// Most bytes of a program's error output that are kept.
 const COMPLAINTS: usize = 64 << 10;
 /// Largest program whose content is hashed.
 const HASHED: u64 = 256 << 20;
 
 /// A program to run.
 pub(crate) struct ProgramTask {
-    /// What it is started with.
-    pub terms: Terms,
-    /// What it reads.
+    /// Its start terms.
+    pub terms: ThirdPartyTerms,
+    /// Its standard input.
     pub input: Vec<u8>,
-    /// How long it may take.
+    /// How long it may run.
     pub time: Duration,
     /// Most bytes of its output.
     pub most: usize,
-    /// Takes the listening socket of its own network, if it has one.
+    /// Receives the listening socket of its own network, if it has one.
     pub listener: Option<Box<dyn FnOnce(OwnedFd) + Send>>,
 }
 
 /// A program that ended.
 #[derive(Debug)]
 pub(crate) struct ProgramOutcome {
-    /// How.
+    /// How it ended.
     pub exit: ProgramExit,
-    /// What it said.
+    /// Its standard output.
     pub output: Vec<u8>,
-    /// What it complained about.
+    /// Its error output.
     pub complaints: Vec<u8>,
-    /// Whether it said more than is kept.
+    /// Whether its output was larger than what is kept.
     pub is_cut: bool,
 }
 
 impl ProgramOutcome {
-    /// Whether it says of itself that all went well.
+    /// Whether its exit code reports success.
     pub fn is_success(&self) -> bool {
         self.exit == ProgramExit::Code(0)
     }
@@ -63,36 +63,36 @@ impl ProgramOutcome {
 
 /// Why there is no outcome.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ProgramFailure {
+pub(crate) enum ProgramTaskError {
     /// It was not started, or not locked in.
     #[error("it was not started: {0}")]
-    NotStarted(#[from] WorkersError),
+    NotStarted(#[from] WorkerPoolError),
     /// The system gave no thread or descriptor for it.
     #[error("it cannot be watched: {0}")]
     System(#[from] std::io::Error),
-    /// It took too long, and was ended.
+    /// It took too long and was killed.
     #[error("it took too long")]
     TooSlow,
 }
 
 /// Ends the program when its caller goes away.
-struct EndOnDrop(Cancel);
+struct CancelProgramOnDrop(WorkerCancel);
 
-impl Drop for EndOnDrop {
+impl Drop for CancelProgramOnDrop {
     fn drop(&mut self) {
         self.0.cancel();
     }
 }
 
 /// Runs a program to its end.
-pub(crate) async fn run(workers: &Arc<Workers>, task: ProgramTask) -> Result<ProgramOutcome, ProgramFailure> {
-    let cancel = Cancel::new()?;
-    let ending = EndOnDrop(cancel.clone());
+pub(crate) async fn run(workers: &Arc<GatewayWorkers>, task: ProgramTask) -> Result<ProgramOutcome, ProgramTaskError> {
+    let cancel = WorkerCancel::new()?;
+    let ending = CancelProgramOnDrop(cancel.clone());
     let (tell, mut told) = oneshot::channel();
     let (time, workers) = (task.time, Arc::clone(workers));
     // A thread of its own: the program ends with the thread that started it.
     std::thread::Builder::new().name("program".into()).spawn(move || {
-        // Whoever asked may have gone.
+        // The caller may have gone.
         let _told = tell.send(to_the_end(&workers, task, &cancel));
     })?;
     match timeout(time, &mut told).await {
@@ -100,14 +100,18 @@ pub(crate) async fn run(workers: &Arc<Workers>, task: ProgramTask) -> Result<Pro
         Err(_) => {
             ending.0.cancel();
             let _dead = told.await;
-            Err(ProgramFailure::TooSlow)
+            Err(ProgramTaskError::TooSlow)
         }
     }
 }
 
-fn to_the_end(workers: &Workers, task: ProgramTask, cancel: &Cancel) -> Result<ProgramOutcome, ProgramFailure> {
+fn to_the_end(
+    workers: &GatewayWorkers,
+    task: ProgramTask,
+    cancel: &WorkerCancel,
+) -> Result<ProgramOutcome, ProgramTaskError> {
     let ProgramTask { terms, input, most, listener, time: _ } = task;
-    let mut program: Stranger = workers.stranger(terms)?;
+    let mut program: ThirdPartyProcess = workers.start_third_party(terms)?;
     if let (Some(take), Some(socket)) = (listener, program.listener.take()) {
         take(socket);
     }
@@ -116,7 +120,7 @@ fn to_the_end(workers: &Workers, task: ProgramTask, cancel: &Cancel) -> Result<P
     std::thread::scope(|threads| {
         threads.spawn(move || {
             if let Some(reads) = reads {
-                // It need not read to the end.
+                // The program may stop reading before the end.
                 let _written = File::from(reads).write_all(&input);
             }
         });
@@ -129,24 +133,24 @@ fn to_the_end(workers: &Workers, task: ProgramTask, cancel: &Cancel) -> Result<P
             said
         });
         let complaints = threads.spawn(|| complains.map(|fd| read_some(fd, COMPLAINTS).0).unwrap_or_default());
-        let (exit, _) = program.ended(cancel);
+        let (exit, _) = program.wait_for_exit(cancel);
         let [output, complaints] = [output, complaints].map(|reader| reader.join().unwrap_or_default());
         Ok(ProgramOutcome { exit, output, complaints, is_cut: is_cut.load(Ordering::Relaxed) })
     })
 }
 
-/// Up to so many bytes, and whether there were more.
+/// Reads at most this many bytes, and returns whether there were more.
 fn read_some(from: OwnedFd, most: usize) -> (Vec<u8>, bool) {
     let mut said = Vec::new();
     let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
-    // What cannot be read was not said.
+    // Output that cannot be read counts as missing.
     let _read = File::from(from).take(limit).read_to_end(&mut said);
     let more = said.len() > most;
     said.truncate(most);
     (said, more)
 }
 
-/// The whole path of a program: as it is if it is one, else from the usual folders.
+/// The full path of a program: unchanged if it is a path, else searched in the usual folders.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt as _;
     let runs =
@@ -161,8 +165,8 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     candidates.into_iter().find(|path| runs(path))
 }
 
-/// A print of a program file, and what the file is that was read for it.
-pub(crate) fn print_of(path: &Path) -> std::io::Result<(String, Metadata)> {
+/// A fingerprint of a program file, and the metadata of the file that was read for it.
+pub(crate) fn fingerprint_file(path: &Path) -> std::io::Result<(String, Metadata)> {
     use std::os::unix::fs::MetadataExt as _;
     let mut file = File::open(path)?;
     let about = file.metadata()?;
@@ -181,11 +185,11 @@ pub(crate) fn print_of(path: &Path) -> std::io::Result<(String, Metadata)> {
     }
 }
 
-/// A folder of one run, for its owner only; gone when this is dropped.
+/// The folder of one run, only for its owner; removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct OwnFolder(PathBuf);
+pub(crate) struct PrivateRunFolder(PathBuf);
 
-impl OwnFolder {
+impl PrivateRunFolder {
     pub fn new(path: PathBuf) -> std::io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         Ok(Self(path))
@@ -196,7 +200,7 @@ impl OwnFolder {
     }
 }
 
-impl Drop for OwnFolder {
+impl Drop for PrivateRunFolder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             tracing::warn!("the folder of a finished program could not be removed: {error}");

@@ -1,8 +1,8 @@
-//! Security proxies: isolated interfaces to services nobody trusts.
+//! Security proxies: isolated interfaces to untrusted services.
 //!
-//! Takes the declarations of a folder; gives each as a service behind the gate, with a connection of its own on the
-//! way out and a workspace that outlives its tasks. Promise: a declaration with a flaw opens nothing, and the others
-//! run on; every task is visible from its start to its end.
+//! Takes the declarations of a folder; gives each as a service behind the gate, with its own connection through egress
+//! and a workspace that outlives its tasks. Promise: a declaration with a flaw opens nothing, and the others keep
+//! running; every task is visible from its start to its end.
 
 pub(crate) mod budget;
 mod host;
@@ -20,65 +20,67 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use http::Method;
-use sluice_content::leak::Scope;
-use sluice_core::crash::{Cause, CrashReport, Footprint, Scene, next_step};
+use sluice_content::leak::LeakScope;
+use sluice_core::crash::{CrashCause, CrashContext, CrashFootprint, CrashReport, next_step};
 use sluice_core::ids::{ConnectionName, JobId, MessageId, SecretName};
-use sluice_core::proxy::{self, Flaw, Proxy, ProxyBudget, ProxyUsage, Unreadable};
+use sluice_core::proxy::{self, Proxy, ProxyBudget, ProxyFileError, ProxyFlaw, ProxyUsage};
 use sluice_core::refusal::Code;
-use sluice_core::{CapabilityName, Clock, Ids, ServiceName, Span, Timestamp};
-use sluice_store::{ProxyTask, Store, TaskEnd, TaskNotes, TaskSpent, TaskState};
+use sluice_core::{CapabilityName, Clock, Ids, Millis, ServiceName, UtcMillis};
+use sluice_store::{ProxyTask, ProxyTaskEnd, ProxyTaskNotes, ProxyTaskState, ProxyTaskUsage, Store};
 use tokio::task::JoinSet;
 
-use crate::egress::ssrf::Net;
-use crate::egress::{Connection, Egress, HostPattern, Operation, PathPattern, Placement, Target};
-use crate::open::World;
-use crate::rooms::leak::{Outgoing, Scan};
-use crate::workers::Workers;
-use crate::{Gateway, No, declarations};
+use crate::egress::ssrf::IpNetwork;
+use crate::egress::{
+    CredentialPlacement, Egress, EgressConnection, EgressUrl, HostPattern, PathPattern, TicketOperation,
+};
+use crate::open::GatewayDeps;
+use crate::rooms::leak::{LeakScanner, OutgoingRequest};
+use crate::workers::GatewayWorkers;
+use crate::{CallError, Gateway, declarations};
 
 pub use service::ProxyService;
-pub use workspace::Workspace;
+pub use workspace::ProxyWorkspace;
 
-/// Everything a task of a proxy needs of the gateway.
-pub struct Ground {
-    /// What must not be forgotten.
+/// Everything that a task of a proxy needs from the gateway.
+pub struct ProxiesDeps {
+    /// The durable state.
     pub store: Arc<Store>,
-    /// The way out.
+    /// The only way out for requests.
     pub egress: Arc<Egress>,
-    /// Where tasks run.
-    pub workers: Arc<Workers>,
-    /// Folder of the workspaces.
+    /// The workers in which tasks run.
+    pub workers: Arc<GatewayWorkers>,
+    /// The folder of the workspaces.
     pub folder: PathBuf,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Where ids come from.
+    /// The source of ids.
     pub ids: Arc<dyn Ids>,
-    /// Tasks under way. They end with the gateway, not with their callers.
+    /// Tasks in progress. They end with the gateway, not with their callers.
     tasks: Mutex<JoinSet<()>>,
 }
 
-impl std::fmt::Debug for Ground {
+impl std::fmt::Debug for ProxiesDeps {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ground").field("folder", &self.folder).finish_non_exhaustive()
     }
 }
 
-/// A declaration as it was found on disk.
+/// A declaration as it was found on the disk.
 #[derive(Debug)]
-pub struct Found {
-    /// Its name: the file's, without the ending.
+pub struct ProxyFile {
+    /// Its name: the file name without its extension.
     pub name: String,
-    /// Where.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What it says, if it can be read.
-    pub declared: Result<Proxy, Unreadable>,
-    /// What is wrong with it.
-    pub flaws: Vec<Flaw>,
-    /// What a person should look at although it may run.
-    pub warnings: Vec<Flaw>,
+    /// The content of the file, if it can be read.
+    pub declared: Result<Proxy, ProxyFileError>,
+    /// The flaws of the declaration.
+    pub flaws: Vec<ProxyFlaw>,
+    /// Warnings that a person should check although the proxy may run.
+    pub warnings: Vec<ProxyFlaw>,
 }
 
-impl Found {
+impl ProxyFile {
     /// Whether it may run.
     #[must_use]
     pub fn is_whole(&self) -> bool {
@@ -86,29 +88,34 @@ impl Found {
     }
 }
 
-/// Reads a folder of declarations, by name. A folder that is not there holds none.
+/// Reads a folder of declarations, ordered by name. A folder that does not exist holds none.
 #[must_use]
-pub fn find(folder: &Path, scan: &dyn Scan) -> Vec<Found> {
+pub fn find(folder: &Path, scan: &dyn LeakScanner) -> Vec<ProxyFile> {
     declarations::files(folder).into_iter().map(|path| read(path, scan)).collect()
 }
 
-/// Reads one declaration and looks for everything that is wrong with it.
+/// Reads one declaration and finds all its flaws.
 #[must_use]
-pub fn read(path: PathBuf, scan: &dyn Scan) -> Found {
+pub fn read(path: PathBuf, scan: &dyn LeakScanner) -> ProxyFile {
     let (name, declared) = declarations::read(&path, proxy::MAX_BYTES, Proxy::from_yaml);
     let flaws = declared.as_ref().map(|proxy| flaws(proxy, &name, scan)).unwrap_or_default();
     let warnings = declared.as_ref().map(Proxy::warnings).unwrap_or_default();
-    Found { name, path, declared, flaws, warnings }
+    ProxyFile { name, path, declared, flaws, warnings }
 }
 
-/// What is wrong with a declaration, secrets it spells out included.
-fn flaws(proxy: &Proxy, name: &str, scan: &dyn Scan) -> Vec<Flaw> {
+/// The flaws of a declaration, including secrets that it contains literally.
+fn flaws(proxy: &Proxy, name: &str, scan: &dyn LeakScanner) -> Vec<ProxyFlaw> {
     let mut flaws = proxy.check(name);
-    let look = |flaws: &mut Vec<Flaw>, place: &str, field: &str, text: &str| {
-        let found = scan.outgoing(&Outgoing { url: "", headers: &[], body: text.as_bytes(), scope: Scope::Service });
+    let look = |flaws: &mut Vec<ProxyFlaw>, place: &str, field: &str, text: &str| {
+        let found = scan.blocking_pattern_ids(&OutgoingRequest {
+            url: "",
+            headers: &[],
+            body: text.as_bytes(),
+            scope: LeakScope::Service,
+        });
         if !found.is_empty() && !flaws.iter().any(|flaw| flaw.code == "proxy.secret") {
-            let text = format!("`{field}` holds what must not leave; put it in the vault");
-            flaws.push(Flaw { code: "proxy.secret", place: place.to_owned(), text });
+            let text = format!("`{field}` contains a secret or personal data; put it in the vault");
+            flaws.push(ProxyFlaw { code: "proxy.secret", place: place.to_owned(), text });
         }
     };
     look(&mut flaws, "base_url", "base_url", base_path(proxy));
@@ -117,14 +124,16 @@ fn flaws(proxy: &Proxy, name: &str, scan: &dyn Scan) -> Vec<Flaw> {
             look(&mut flaws, &format!("operations.{operation}"), &field, &text);
         }
         if let Some(schema) = &about.answer
-            && sluice_content::stages::Schema::compile(&proxy::tighten(schema, proxy.trust)).is_err()
+            && sluice_content::stages::SafeSchema::compile(&proxy::tighten(schema, proxy.trust)).is_err()
         {
-            let text = "the schema cannot be used: it refers elsewhere, or checking it has no bound".to_owned();
-            flaws.push(Flaw { code: "proxy.schema", place: format!("operations.{operation}.answer"), text });
+            let text =
+                "the schema cannot be used: it refers to another document, or the cost of checking it has no limit"
+                    .to_owned();
+            flaws.push(ProxyFlaw { code: "proxy.schema", place: format!("operations.{operation}.answer"), text });
         }
     }
     if let Err(why) = connection(proxy, name) {
-        flaws.push(Flaw { code: "proxy.connection", place: "base_url".into(), text: why });
+        flaws.push(ProxyFlaw { code: "proxy.connection", place: "base_url".into(), text: why });
     }
     flaws
 }
@@ -132,18 +141,18 @@ fn flaws(proxy: &Proxy, name: &str, scan: &dyn Scan) -> Vec<Flaw> {
 /// The connection of a proxy: its host, its methods, its paths and nothing else.
 ///
 /// # Errors
-/// What cannot be made a connection of.
-pub fn connection(proxy: &Proxy, name: &str) -> Result<Connection, String> {
+/// When no connection can be made of the declaration, with the reason.
+pub fn connection(proxy: &Proxy, name: &str) -> Result<EgressConnection, String> {
     let limits = proxy.limits();
-    let target = Target::parse(&proxy.base_url)?;
+    let target = EgressUrl::parse(&proxy.base_url)?;
     let named = ConnectionName::new(format!("proxy.{name}")).map_err(|why| why.to_string())?;
     let host = HostPattern::parse(target.host())?;
-    let mut connection = Connection::new(named, vec![host]);
+    let mut connection = EgressConnection::new(named, vec![host]);
     connection.ports = vec![target.port()];
     connection.plain_http = proxy.base_url.starts_with("http://");
     connection.redirects = 0;
     connection.max_answer = u64::from(limits.answer_kb) << 10;
-    connection.timeout = limits.wall().min(Span::from_mins(5));
+    connection.timeout = limits.wall().min(Millis::from_mins(5));
     connection.limits.per_minute = Some(limits.per_minute);
     connection.limits.per_hour = Some(limits.per_hour);
     connection.limits.burn = Some(limits.burn);
@@ -151,83 +160,83 @@ pub fn connection(proxy: &Proxy, name: &str) -> Result<Connection, String> {
     connection.methods = proxy.operations.values().map(|operation| method(operation.method)).collect();
     connection.paths = proxy.operations.values().map(|operation| path(proxy, operation)).collect::<Result<_, _>>()?;
     for net in &proxy.allow_addresses {
-        connection.allow_addresses.push(Net::parse(net)?);
+        connection.allow_addresses.push(IpNetwork::parse(net)?);
     }
     if let Some(secret) = &proxy.credential {
         let secret = SecretName::new(secret.as_str()).map_err(|why| why.to_string())?;
-        connection.credential = Some((secret, Placement::Bearer));
+        connection.credential = Some((secret, CredentialPlacement::Bearer));
     }
     Ok(connection)
 }
 
-fn method(method: proxy::Method) -> Method {
+fn method(method: proxy::ProxyMethod) -> Method {
     match method {
-        proxy::Method::Get => Method::GET,
-        proxy::Method::Post => Method::POST,
-        proxy::Method::Put => Method::PUT,
-        proxy::Method::Patch => Method::PATCH,
-        proxy::Method::Delete => Method::DELETE,
+        proxy::ProxyMethod::Get => Method::GET,
+        proxy::ProxyMethod::Post => Method::POST,
+        proxy::ProxyMethod::Put => Method::PUT,
+        proxy::ProxyMethod::Patch => Method::PATCH,
+        proxy::ProxyMethod::Delete => Method::DELETE,
     }
 }
 
-/// The path of an operation; a part that a call fills stays open, for one part and no more.
-fn path(proxy: &Proxy, operation: &proxy::Operation) -> Result<PathPattern, String> {
+/// The path of an operation; a segment that a call fills matches exactly one segment.
+fn path(proxy: &Proxy, operation: &proxy::ProxyOperation) -> Result<PathPattern, String> {
     PathPattern::with_places(&format!("{}{}", base_path(proxy), operation.path))
 }
 
-/// The path in the base address, without a slash at its end.
+/// The path of the base address, without a trailing slash.
 pub(crate) fn base_path(proxy: &Proxy) -> &str {
     let rest = proxy.base_url.split_once("://").map_or("", |(_, rest)| rest);
     rest.find('/').and_then(|at| rest.get(at..)).unwrap_or_default().trim_end_matches('/')
 }
 
-/// What a ticket for one operation is good for.
-fn right(proxy: &Proxy, operation: &proxy::Operation) -> Result<Operation, String> {
-    Ok(Operation { method: method(operation.method), path: path(proxy, operation)? })
+/// The operation that a ticket allows.
+fn right(proxy: &Proxy, operation: &proxy::ProxyOperation) -> Result<TicketOperation, String> {
+    Ok(TicketOperation { method: method(operation.method), path: path(proxy, operation)? })
 }
 
 /// The proxies of a gateway. Their files may change while it runs.
 #[derive(Debug)]
-pub struct Proxies {
-    ground: Arc<Ground>,
-    current: RwLock<Arc<Current>>,
-    /// One after the other: whoever read the files before they changed must not have the last word.
+pub struct SecurityProxies {
+    ground: Arc<ProxiesDeps>,
+    current: RwLock<Arc<LoadedProxies>>,
+    /// Reloads run one after the other: a reload that read the files before a change must not win.
     reloading: tokio::sync::Mutex<()>,
 }
 
 /// The proxies as they are now.
 #[derive(Debug, Default)]
-struct Current {
-    found: Vec<Arc<Found>>,
+struct LoadedProxies {
+    found: Vec<Arc<ProxyFile>>,
     by_name: BTreeMap<String, Arc<ProxyService>>,
 }
 
-impl Proxies {
+impl SecurityProxies {
     /// Opens every declaration without a flaw.
     #[must_use]
-    pub fn open(found: Vec<Found>, ground: &Arc<Ground>) -> Self {
+    pub fn open(found: Vec<ProxyFile>, ground: &Arc<ProxiesDeps>) -> Self {
         let mut by_name = BTreeMap::new();
         for one in &found {
             let (Ok(declared), true) = (&one.declared, one.is_whole()) else {
                 tracing::error!(proxy = %one.name, "the proxy `{}` has flaws and is not opened", one.name);
                 continue;
             };
-            let made = connection(declared, &one.name).ok().zip(Workspace::new(&ground.folder, &one.name));
+            let made = connection(declared, &one.name).ok().zip(ProxyWorkspace::new(&ground.folder, &one.name));
             let Some((connection, workspace)) = made else { continue };
             ground.egress.open(connection);
             let service = ProxyService::new(one.name.clone(), declared.clone(), workspace, Arc::clone(ground));
             by_name.extend(service.map(|service| (one.name.clone(), Arc::new(service))));
         }
-        let current = Current { found: found.into_iter().map(Arc::new).collect(), by_name };
+        let current = LoadedProxies { found: found.into_iter().map(Arc::new).collect(), by_name };
         let (ground, reloading) = (Arc::clone(ground), tokio::sync::Mutex::default());
         Self { ground, current: RwLock::new(Arc::new(current)), reloading }
     }
 
-    fn current(&self) -> Arc<Current> {
+    fn current(&self) -> Arc<LoadedProxies> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn replace(&self, next: Current) {
+    fn replace(&self, next: LoadedProxies) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
     }
 
@@ -237,19 +246,19 @@ impl Proxies {
         self.current().by_name.get(name).cloned()
     }
 
-    /// All, by name.
+    /// All proxies, by name.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<ProxyService>> {
         self.current().by_name.values().cloned().collect()
     }
 
-    /// Every declaration as its file was last read, whole or not, by name.
+    /// Every declaration as its file was last read, usable or not, by name.
     #[must_use]
-    pub fn found(&self) -> Vec<Arc<Found>> {
+    pub fn found(&self) -> Vec<Arc<ProxyFile>> {
         self.current().found.clone()
     }
 
-    /// Each as a service, under the name it is counted and frozen under.
+    /// Each proxy as a service, under the name used for counting and freezing.
     #[must_use]
     pub fn services(&self) -> Vec<(ServiceName, Arc<ProxyService>)> {
         let named = |service: Arc<ProxyService>| Some((Proxy::service_name(service.name())?, service));
@@ -257,14 +266,20 @@ impl Proxies {
     }
 }
 
-impl Ground {
+impl ProxiesDeps {
     fn message(&self) -> MessageId {
         MessageId::mint(self.ids.as_ref())
     }
 
-    /// Puts the ground together.
+    /// Builds the ground.
     #[must_use]
-    pub fn new(store: Arc<Store>, egress: Arc<Egress>, workers: Arc<Workers>, folder: PathBuf, world: &World) -> Self {
+    pub fn new(
+        store: Arc<Store>,
+        egress: Arc<Egress>,
+        workers: Arc<GatewayWorkers>,
+        folder: PathBuf,
+        world: &GatewayDeps,
+    ) -> Self {
         let (clock, ids) = (Arc::clone(&world.clock), Arc::clone(&world.ids));
         Self { store, egress, workers, folder, clock, ids, tasks: Mutex::default() }
     }
@@ -277,12 +292,12 @@ impl Ground {
     }
 }
 
-/// Ends the tasks that this node left running when it died: drafts are marked, the crash is written down. Whether
-/// something had changed cannot be told any more; nobody was seen to attack.
+/// Ends the tasks that this node left running when it died: marks their drafts and writes a crash report. Whether
+/// something had changed is no longer known; no attack was seen.
 ///
 /// # Errors
 /// When the ends cannot be recorded.
-pub(crate) async fn bury_left(gw: &Gateway) -> Result<(), No> {
+pub(crate) async fn end_interrupted_tasks(gw: &Gateway) -> Result<(), CallError> {
     let (now, message) = (gw.now(), MessageId::mint(gw.ids.as_ref()));
     let (buried, reports) = (AtomicU64::new(0), Arc::new(Mutex::new(Vec::new())));
     let (kept, folder) = (Arc::clone(&reports), gw.proxies.ground.folder.clone());
@@ -291,25 +306,25 @@ pub(crate) async fn bury_left(gw: &Gateway) -> Result<(), No> {
     let ids = Arc::clone(&gw.ids);
     let left = gw.store.end_left_tasks(move |task| {
         let last_action = CapabilityName::new(format!("proxy.{}.{}", task.proxy, task.operation)).ok();
-        let cause = Cause::GatewayEnded;
-        // Reports are called after their moment, and no two may share one.
-        let at = now + Span::from_millis(buried.fetch_add(1, Ordering::Relaxed));
+        let cause = CrashCause::GatewayEnded;
+        // Reports are named after their time, and no two may share one.
+        let at = now + Millis::from_millis(buried.fetch_add(1, Ordering::Relaxed));
         let files = kept_files(&folder, &task.proxy, task.id);
-        let scene = Scene { at, cause, last_action, requests: task.requests, content: None, files: &files };
+        let scene = CrashContext { at, cause, last_action, requests: task.requests, content: None, files: &files };
         let report = CrashReport::new(&scene);
-        let left = Left { proxy: task.proxy.clone(), operation: task.operation.clone(), task: task.id };
+        let left = InterruptedProxyTask { proxy: task.proxy.clone(), operation: task.operation.clone(), task: task.id };
         kept.lock().unwrap_or_else(PoisonError::into_inner).push((left, report.clone()));
-        // The task is not started again by itself: whoever asked is gone, too.
-        let next = next_step(&report, 0, Footprint::Modified);
+        // The task is not restarted automatically: its caller is gone, too.
+        let next = next_step(&report, 0, CrashFootprint::Modified);
         let budget = budgets.get(&task.proxy).copied().unwrap_or_default();
-        let spent = task.reserved.map(|(_, reserved)| TaskSpent {
+        let spent = task.reserved.map(|(_, reserved)| ProxyTaskUsage {
             used: left_usage(task, reserved, now),
             limits: budget.limits(),
             message: MessageId::mint(ids.as_ref()),
         });
-        let notes = TaskNotes { failed: Some(Code::WorkerCrashed.as_str().into()), ..TaskNotes::default() };
+        let notes = ProxyTaskNotes { failed: Some(Code::WorkerCrashed.as_str().into()), ..ProxyTaskNotes::default() };
         let crash = Some((report, next, message));
-        TaskEnd { crash, spent, notes, ..TaskEnd::of(TaskState::Crashed, task.requests) }
+        ProxyTaskEnd { crash, spent, notes, ..ProxyTaskEnd::of(ProxyTaskState::Crashed, task.requests) }
     });
     left.await?;
     let reports = std::mem::take(&mut *reports.lock().unwrap_or_else(PoisonError::into_inner));
@@ -320,18 +335,18 @@ pub(crate) async fn bury_left(gw: &Gateway) -> Result<(), No> {
         let written = workspace
             .make()
             .and_then(|()| workspace.log(&[line]))
-            .and_then(|()| workspace.crashed(&report))
+            .and_then(|()| workspace.write_crash_report(&report))
             .and_then(|_| gw.proxies.abandon(&left, &workspace));
         if let Err(error) = written {
-            tracing::error!(proxy = %left.proxy, "the end of a task that was left cannot be written down: {error}");
+            tracing::error!(proxy = %left.proxy, "the end of an abandoned task cannot be recorded: {error}");
         }
     }
     Ok(())
 }
 
-/// What a task that was left can have used: nobody saw its answer, so a request that left counts with all that was
-/// reserved for it.
-fn left_usage(task: &ProxyTask, reserved: ProxyUsage, now: Timestamp) -> ProxyUsage {
+/// The most that an abandoned task can have used: its answer is not known, so a request that was sent counts with
+/// everything that was reserved for it.
+fn left_usage(task: &ProxyTask, reserved: ProxyUsage, now: UtcMillis) -> ProxyUsage {
     let millis = now.since(task.started_at).as_millis().min(reserved.millis);
     match task.requests {
         0 => ProxyUsage { millis, ..ProxyUsage::default() },
@@ -339,32 +354,32 @@ fn left_usage(task: &ProxyTask, reserved: ProxyUsage, now: Timestamp) -> ProxyUs
     }
 }
 
-/// The files a task that was left had written: its draft, if it began one, and the log, to which its end is added now.
+/// The files of an abandoned task: its draft, if it began one, and the log, to which its end is added now.
 fn kept_files(folder: &Path, proxy: &str, task: JobId) -> Vec<String> {
     let mut files = vec!["logs/audit.jsonl".to_owned()];
     let draft = format!("drafts/{task}.json");
-    let has_draft = Workspace::new(folder, proxy).is_some_and(|workspace| workspace.path().join(&draft).is_file());
+    let has_draft = ProxyWorkspace::new(folder, proxy).is_some_and(|workspace| workspace.path().join(&draft).is_file());
     files.extend(has_draft.then_some(draft));
     files
 }
 
 /// A task that was left running.
-struct Left {
+struct InterruptedProxyTask {
     proxy: String,
     operation: String,
     task: JobId,
 }
 
-impl Proxies {
+impl SecurityProxies {
     /// The folder of a proxy, whether or not its file can be used now.
-    fn workspace(&self, name: &str) -> Option<Workspace> {
+    fn workspace(&self, name: &str) -> Option<ProxyWorkspace> {
         let open = self.get(name).map(|proxy| proxy.workspace().clone());
-        open.or_else(|| Workspace::new(&self.ground.folder, name))
+        open.or_else(|| ProxyWorkspace::new(&self.ground.folder, name))
     }
 
-    /// Marks what a task that was left worked on. Which of the drafts with a name that was, nobody can tell any more: if
-    /// it can have been one of them, it may have been any.
-    fn abandon(&self, left: &Left, workspace: &Workspace) -> std::io::Result<()> {
+    /// Marks the drafts of an abandoned task. Which of the named drafts it worked on is no longer known: if it can have
+    /// been one of them, it may have been any.
+    fn abandon(&self, left: &InterruptedProxyTask, workspace: &ProxyWorkspace) -> std::io::Result<()> {
         let proxy = self.get(&left.proxy);
         let operation = proxy.as_ref().and_then(|proxy| proxy.declared().operations.get(&left.operation));
         match operation {

@@ -1,26 +1,26 @@
-//! How long the queues of paced services are: whether one more write makes sense.
+//! Queue limits of paced services: whether one more write can still leave in time.
 //!
-//! Takes the count of waiting writes, from the database about once a second and from admissions in between; gives a no
-//! with a time where an agent's queue would take too long. Promise: an agent is told before its queue is hopeless, by its
-//! own share of the pace: what others queue makes its share smaller and its queue no longer.
+//! Takes the count of waiting writes, from the database about once a second and from admissions in between; gives a
+//! refusal with a retry time if an agent's queue would take too long. Promise: an agent is refused before its queue is
+//! too long, measured by its own share of the pace: other agents make its share smaller but its queue no longer.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use sluice_core::pace::PaceRate;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{AgentName, ServiceName, Span};
+use sluice_core::{AgentName, Millis, ServiceName};
 
-/// Shortest wait that is advised.
-const SHORTEST: Span = Span::from_secs(1);
+/// The shortest wait that is advised.
+const SHORTEST: Millis = Millis::from_secs(1);
 
 /// Waiting writes by service and agent.
 #[derive(Debug, Default)]
 pub struct WaitingQueues(Mutex<HashMap<ServiceName, HashMap<AgentName, u64>>>);
 
 impl WaitingQueues {
-    /// What waits now, as the database says.
-    pub(crate) fn counted(&self, counts: Vec<(ServiceName, AgentName, u64)>) {
+    /// Sets the counts that the database reports.
+    pub(crate) fn replace_counts(&self, counts: Vec<(ServiceName, AgentName, u64)>) {
         let mut queues: HashMap<ServiceName, HashMap<AgentName, u64>> = HashMap::new();
         for (service, agent, count) in counts {
             queues.entry(service).or_default().insert(agent, count);
@@ -28,8 +28,8 @@ impl WaitingQueues {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = queues;
     }
 
-    /// One more write waits.
-    pub(crate) fn joined(&self, service: &ServiceName, agent: &AgentName) {
+    /// Counts one more waiting write.
+    pub(crate) fn add_one(&self, service: &ServiceName, agent: &AgentName) {
         let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *queues.entry(service.clone()).or_default().entry(agent.clone()).or_default() += 1;
     }
@@ -39,7 +39,7 @@ impl WaitingQueues {
         &self,
         (service, agent): (&ServiceName, &AgentName),
         rate: Option<PaceRate>,
-        longest: Span,
+        longest: Millis,
     ) -> Result<(), Refusal> {
         let Some(rate) = rate else { return Ok(()) };
         let queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,11 +51,11 @@ impl WaitingQueues {
             return Ok(());
         }
         let text = format!(
-            "{own} writes of this agent wait for `{service}` and take {} min at its share of {rate}; the most is {} min",
+            "{own} writes of this agent wait for `{service}` and take {} min at its share of {rate}; limit: {} min",
             wait.as_secs() / 60,
             longest.as_secs() / 60
         );
-        let after = Span::from_millis(wait.as_millis() - longest.as_millis()).max(SHORTEST);
+        let after = Millis::from_millis(wait.as_millis() - longest.as_millis()).max(SHORTEST);
         Err(Refusal::new(Code::HoldQueueFull).with_text(&text).retry_after(after))
     }
 }
@@ -68,17 +68,17 @@ mod tests {
     fn an_agent_is_refused_by_its_own_queue_and_its_share_and_never_by_the_queue_of_another() {
         let (mail, notes) = (ServiceName::new("mail").unwrap(), ServiceName::new("notes").unwrap());
         let [flood, clerk] = ["flood", "clerk"].map(|name| AgentName::new(name).unwrap());
-        let (rate, longest) = (PaceRate::from_words("10/s"), Span::from_mins(10));
+        let (rate, longest) = (PaceRate::from_words("10/s"), Millis::from_mins(10));
         let queues = WaitingQueues::default();
         let admits = |agent: &AgentName| queues.admit((&mail, agent), rate, longest).map_err(|no| no.retry());
-        queues.counted(vec![(mail.clone(), flood.clone(), 6_000)]);
+        queues.replace_counts(vec![(mail.clone(), flood.clone(), 6_000)]);
         assert_eq!(admits(&flood), Ok(()), "exactly ten minutes");
-        queues.joined(&mail, &flood);
-        assert_eq!(admits(&flood), Err(sluice_core::refusal::Retry::After(SHORTEST)));
+        queues.add_one(&mail, &flood);
+        assert_eq!(admits(&flood), Err(sluice_core::refusal::RetryAdvice::After(SHORTEST)));
         assert_eq!(admits(&clerk), Ok(()), "another agent waits for its own writes alone");
         // Two agents take turns, so that each has half of the pace.
-        queues.counted(vec![(mail.clone(), flood.clone(), 3_600), (mail.clone(), clerk.clone(), 1)]);
-        assert_eq!(admits(&flood), Err(sluice_core::refusal::Retry::After(Span::from_mins(2))));
+        queues.replace_counts(vec![(mail.clone(), flood.clone(), 3_600), (mail.clone(), clerk.clone(), 1)]);
+        assert_eq!(admits(&flood), Err(sluice_core::refusal::RetryAdvice::After(Millis::from_mins(2))));
         assert_eq!(admits(&clerk), Ok(()));
         assert!(queues.admit((&mail, &flood), None, longest).is_ok(), "what is not paced has no queue");
         assert!(queues.admit((&notes, &flood), rate, longest).is_ok(), "another service has another queue");

@@ -1,4 +1,4 @@
-//! The rooms of the corridor, one file each, in the order a call passes them.
+//! The rooms of the corridor: one file each, in the order in which a call passes them.
 
 pub mod answer;
 pub(crate) mod approval;
@@ -9,6 +9,7 @@ pub(crate) mod client_writes;
 pub mod execute;
 pub mod freeze;
 pub(crate) mod hold;
+pub(crate) mod idempotency;
 pub mod identity;
 pub mod leak;
 pub(crate) mod observe;
@@ -16,8 +17,7 @@ pub mod origin;
 pub(crate) mod own_files;
 pub mod policy;
 pub(crate) mod read;
-pub mod refused;
-pub(crate) mod repeat;
+pub mod refused_action;
 pub mod rollback;
 pub(crate) mod schema;
 pub(crate) mod spawn;

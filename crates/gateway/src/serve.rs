@@ -1,9 +1,10 @@
-//! Serving: listeners, loops and the end.
+//! Serving: listeners, loops and the shutdown.
 //!
-//! The stop lane has its own listener, connections and thread, so that cancel, deny, freeze and status answer
-//! while everything else is busy, and opens first. Promise: the gateway looks after what was left open, and at its whole
-//! database file, before it takes calls, and says so meanwhile; when told to stop it takes nothing new, gives what is under
-//! way its grace, and leaves held writes held. One that can no longer believe its file, or has lost a loop, ends by itself and says so: nobody relies on half a gate.
+//! The stop lane has its own listener, connections and thread, and opens first, so that cancel, deny, freeze and status
+//! answer while everything else is busy. Promise: before the gateway takes calls, it recovers what was left open and
+//! checks its whole database file, and reports this phase meanwhile; when told to stop it takes nothing new, lets
+//! running work finish within its grace, and leaves held writes held. A gateway that can no longer trust its database,
+//! or has lost a loop, ends by itself and reports the reason.
 
 use std::sync::Arc;
 
@@ -11,19 +12,19 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::doors::http::route::Lane;
-use crate::doors::http::{self, Door};
-use crate::gateway::{Lost, Phase};
+use crate::doors::http::route::ListenerLane;
+use crate::doors::http::{self, HttpDoor};
+use crate::gateway::{FatalGatewayError, GatewayPhase};
 use crate::tls::LiveTls;
-use crate::{Gateway, No, loops};
+use crate::{CallError, Gateway, loops};
 
 /// Why a gateway cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// An address cannot be listened at.
+    /// The gateway cannot listen at an address.
     #[error("cannot listen at {address}: {why}")]
     Listen {
-        /// Which.
+        /// The address.
         address: String,
         /// Why not.
         why: std::io::Error,
@@ -31,23 +32,23 @@ pub enum ServeError {
     /// The certificate or its key cannot be used.
     #[error("the TLS certificate or key cannot be used: {0}")]
     Tls(String),
-    /// The database does not do its part.
+    /// Starting failed because of the database.
     #[error("{}", .0.refusal)]
-    Start(No),
-    /// It served, and could not go on.
+    Start(CallError),
+    /// The gateway was serving and cannot continue.
     #[error("{0}")]
-    Lost(Lost),
+    Lost(FatalGatewayError),
 }
 
 /// A gateway's listeners, bound but not yet served.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundListeners {
     main: TcpListener,
     stop: std::net::TcpListener,
     tls: Option<Arc<LiveTls>>,
 }
 
-impl Bound {
+impl BoundListeners {
     /// Where calls are taken.
     ///
     /// # Errors
@@ -69,7 +70,7 @@ impl Bound {
 ///
 /// # Errors
 /// When an address is taken or the certificate cannot be used.
-pub async fn bind(gw: &Gateway) -> Result<Bound, ServeError> {
+pub async fn bind(gw: &Gateway) -> Result<BoundListeners, ServeError> {
     let config = &gw.config;
     let refuse = |address: std::net::SocketAddr| {
         move |why: std::io::Error| ServeError::Listen { address: address.to_string(), why }
@@ -79,24 +80,25 @@ pub async fn bind(gw: &Gateway) -> Result<Bound, ServeError> {
     stop.set_nonblocking(true).map_err(refuse(config.stop_listen))?;
     let tls = config.tls.as_ref().map(LiveTls::load).transpose().map_err(ServeError::Tls)?.map(Arc::new);
     if let Some(tls) = &tls {
-        // Whoever keeps house looks after it.
+        // The housekeeping loop reloads it.
         let _first = gw.tls.set(Arc::clone(tls));
     }
-    Ok(Bound { main, stop, tls })
+    Ok(BoundListeners { main, stop, tls })
 }
 
-/// Serves until `stop` says so.
+/// Serves until `stop` turns true.
 ///
 /// # Errors
-/// When what was left open cannot be looked after, or the gateway cannot go on.
-pub async fn serve(gw: Arc<Gateway>, bound: Bound, stop: watch::Receiver<bool>) -> Result<(), ServeError> {
-    let Bound { main, stop: stop_listener, tls } = bound;
-    let stop_door = Door::new(Arc::clone(&gw), Lane::Stop).map_err(ServeError::Start)?;
-    let door = Door::new(Arc::clone(&gw), Lane::Main).map_err(ServeError::Start)?;
-    // Writes and what carries them out end first, the doors last: whoever waits for a write is told how it ended.
+/// When what was left open cannot be recovered, or the gateway cannot continue.
+pub async fn serve(gw: Arc<Gateway>, bound: BoundListeners, stop: watch::Receiver<bool>) -> Result<(), ServeError> {
+    let BoundListeners { main, stop: stop_listener, tls } = bound;
+    let stop_door = HttpDoor::new(Arc::clone(&gw), ListenerLane::Stop).map_err(ServeError::Start)?;
+    let door = HttpDoor::new(Arc::clone(&gw), ListenerLane::Main).map_err(ServeError::Start)?;
+    // Writes and the services that carry them out end first, the doors last: a caller that waits for a write learns its
+    // outcome.
     let (halt, halts) = watch::channel(false);
     let (end, ends) = watch::channel(false);
-    // Whoever stops things must be known before the first of them knocks. Where that fails, starting says why.
+    // The keys that may stop things must be known before the first call request. If this fails, starting reports why.
     if gw.keyring.refresh(&gw.store).await.is_ok() {
         gw.standstill.look(&gw.store).await;
     }
@@ -105,22 +107,22 @@ pub async fn serve(gw: Arc<Gateway>, bound: Bound, stop: watch::Receiver<bool>) 
     doors.spawn(http::serve(door, main, tls, ends));
     let started = tokio::select! {
         started = loops::start(&gw, gw.about.release) => started.map(|()| true),
-        () = told(stop.clone()) => Ok(false),
+        () = wait_for_stop(stop.clone()) => Ok(false),
     };
     if let Ok(true) = started {
         working.spawn(loops::run(Arc::clone(&gw), halts));
     }
     let lost = match &started {
         Ok(true) => tokio::select! {
-            () = told(stop) => None,
-            why = gw.lost() => Some(why),
-            // Neither of them ends before it is told to.
-            _ended = working.join_next() => Some(Lost::Loop),
-            _ended = doors.join_next() => Some(Lost::Loop),
+            () = wait_for_stop(stop) => None,
+            why = gw.wait_for_failure() => Some(why),
+            // Neither task ends before it is told to.
+            _ended = working.join_next() => Some(FatalGatewayError::Loop),
+            _ended = doors.join_next() => Some(FatalGatewayError::Loop),
         },
         Ok(false) | Err(_) => None,
     };
-    gw.enter(Phase::Stopping);
+    gw.enter(GatewayPhase::Stopping);
     halt.send_replace(true);
     while working.join_next().await.is_some() {}
     end.send_replace(true);
@@ -132,16 +134,16 @@ pub async fn serve(gw: Arc<Gateway>, bound: Bound, stop: watch::Receiver<bool>) 
     lost.map_or(Ok(()), |why| Err(ServeError::Lost(why)))
 }
 
-/// Waits until somebody says to stop.
-async fn told(mut stop: watch::Receiver<bool>) {
-    // What it gives holds a lock, and must not be held on to.
+/// Waits until `stop` turns true.
+async fn wait_for_stop(mut stop: watch::Receiver<bool>) {
+    // The result holds a lock; drop it at once.
     drop(stop.wait_for(|stop| *stop).await);
 }
 
-/// The stop lane on a thread and runtime of its own: a flood of calls cannot take its processor time slice
-/// of the scheduler, its connections or its place in the database's queue.
+/// The stop lane on a thread and runtime of its own: a flood of calls cannot take its share of the
+/// processor, its connections or its place in the database's queue.
 fn stop_lane(
-    door: Arc<Door>,
+    door: Arc<HttpDoor>,
     listener: std::net::TcpListener,
     tls: Option<Arc<LiveTls>>,
     stop: watch::Receiver<bool>,

@@ -1,8 +1,8 @@
-//! What stands behind the gate: one implementation per service.
+//! Services: what stands behind the gate, one implementation per service.
 //!
-//! A service answers reads and carries out writes it is handed a permit for. It decides nothing: who may
-//! ask and when a write leaves was settled before. Promise: `perform` and `undo` are the only ways to an
-//! effect, and both consume a [`Permit`], which only an armed hold gives.
+//! A service answers reads and carries out writes for which it gets a permit. It decides nothing: who may call and when
+//! a write leaves was decided before. Promise: `perform` and `undo` are the only ways to an effect, and both consume a
+//! [`Permit`], which only an armed hold gives.
 
 pub mod about;
 pub mod alerts;
@@ -26,127 +26,128 @@ use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
 use sluice_core::nodes::ServiceKind;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
-use sluice_core::{Action, CallId, CapabilityName, HoldId, ServiceName, Timestamp};
+use sluice_core::rollback::ObjectFingerprint;
+use sluice_core::{Action, CallId, CapabilityName, HoldId, ServiceName, UtcMillis};
 use tokio::sync::OwnedSemaphorePermit;
 
-use self::files::Files;
-use self::state::State;
-use crate::intake::Notes;
-use crate::workers::WorkerPlace;
+use self::files::FilesystemService;
+use self::state::StateService;
+use crate::intake::PendingObservations;
+use crate::workers::WorkerSlot;
 
 /// The receipt of a call that its caller carries out.
 pub const ELSEWHERE: &str = "the caller carries it out";
-/// What stands before a capability in the action of a call that was only checked: its digest is another one,
-/// so that a yes to it can never be used to carry anything out.
+/// The prefix of the capability in the action of a call that was only checked: it changes the digest, so that an
+/// approval of the check can never be used to carry anything out.
 pub const CHECKED: &str = sluice_core::action::CHECKED;
 
-/// Services of the gateway whose paths lie below the opened folders.
+/// Services of the gateway whose paths lie inside the opened folders.
 const NAMES_PATHS: [&str; 3] = ["filesystem", "git", "process"];
 
-/// Something a service does, as a future that can be stored.
-pub type Work<'a, Out> = Pin<Box<dyn Future<Output = Out> + Send + 'a>>;
+/// The work of a service, as a future that can be stored.
+pub type BoxedFuture<'a, Out> = Pin<Box<dyn Future<Output = Out> + Send + 'a>>;
 
 /// A read on its way to a service.
 #[derive(Debug)]
-pub struct Ask {
+pub struct ServiceRead {
     /// The call.
     pub call: CallId,
-    /// What is asked, by whom.
+    /// The action, with the agent that asks.
     pub action: Action,
-    /// In which session.
+    /// The session.
     pub session: Option<SessionId>,
-    /// When.
-    pub now: Timestamp,
-    /// Where it is kept what the call is about to be shown, if it goes on record with the answer.
-    pub notes: Option<Notes>,
+    /// The current time.
+    pub now: UtcMillis,
+    /// Collects what the call is about to be shown, if it is recorded together with the answer.
+    pub notes: Option<PendingObservations>,
 }
 
-/// A text that leaves with a write beside its arguments.
+/// A text that leaves with a write in addition to its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Along {
-    /// What it is, for whoever is told that something was found in it.
+pub struct AttachedText {
+    /// The name of the text, for people who are told of a finding in it.
     pub field: String,
     /// The text.
     pub text: String,
 }
 
-/// What was found before a write.
+/// The result of preparing a write.
 #[derive(Debug, Default)]
-pub struct Prepared {
-    /// The service's inert handle, if it has one.
+pub struct PreparedWrite {
+    /// The service's handle for a write that has had no effect yet, if it has one.
     pub handle: Option<String>,
-    /// What is needed to go back, and a print of the object as it is now.
-    pub before: Option<(Vec<u8>, Fingerprint)>,
+    /// The content needed to roll back, and a fingerprint of the object as it is now.
+    pub before: Option<(Vec<u8>, ObjectFingerprint)>,
 }
 
-/// A write that happened.
+/// A write that was carried out.
 #[derive(Debug)]
-pub struct Performed {
-    /// The service's proof, short.
+pub struct CompletedWrite {
+    /// The service's proof, as a short text.
     pub receipt: String,
-    /// What the agent is told.
+    /// The result for the agent.
     pub result: Value,
-    /// A print of the object as the write left it, if it can be undone.
-    pub after: Option<Fingerprint>,
-    /// Until when the service itself can take it back, if that is not for ever.
-    pub undo_until: Option<Timestamp>,
+    /// A fingerprint of the object as the write left it, if the write can be undone.
+    pub after: Option<ObjectFingerprint>,
+    /// Until when the service itself can undo it, if that is limited.
+    pub undo_until: Option<UtcMillis>,
 }
 
-/// A write that did not happen, or may not have.
+/// A write that was not carried out, or may not have been.
 #[derive(Debug)]
-pub enum Trouble {
-    /// Provably nothing happened; worth another try.
+pub enum WriteError {
+    /// Certainly nothing happened; a retry makes sense.
     NotDone(Refusal),
-    /// Provably nothing happened, and nothing will.
+    /// Certainly nothing happened, and a retry does not help.
     Refused(Refusal),
     /// Something may have happened.
     Unclear,
-    /// Something may have happened, and whoever was asked said this about it, screened. For people only.
+    /// Something may have happened; the text is what the service said, screened. For people only.
     UnclearSaying(String),
 }
 
-/// What a look at the service showed about a write in doubt.
+/// The result of looking up a write in doubt.
 #[derive(Debug)]
-pub enum Found {
-    /// It happened.
-    Applied(Performed),
-    /// It did not.
+pub enum LookupOutcome {
+    /// It was carried out.
+    Applied(CompletedWrite),
+    /// It was not carried out.
     Absent,
-    /// It cannot be told: the service was asked, and its answer proves nothing.
+    /// The service was asked, but its answer proves nothing.
     Unknown,
-    /// Nobody looked: the service could not be reached, or a limit of ours kept the question in. It is asked later.
+    /// The service was not asked: it could not be reached, or a limit of the gateway stopped the lookup. It is asked
+    /// later.
     NotLooked,
 }
 
-impl Found {
-    /// What a lookup without an answer means: one that did not reach the service was not made.
+impl LookupOutcome {
+    /// The meaning of a lookup without an answer: if it did not reach the service, it was not made.
     #[must_use]
     pub fn not_given(no: &Refusal) -> Self {
         if no.code().is_unreached() { Self::NotLooked } else { Self::Unknown }
     }
 
-    /// Whether a status says that the service had no time for the question.
+    /// Whether a status says that the service had no time to answer.
     #[must_use]
     pub const fn is_no_time(status: u16) -> bool {
         matches!(status, 429 | 502 | 503 | 504)
     }
 }
 
-/// A place at a service that an effect needs, taken before it is armed and given back after it.
+/// A place at a service that an effect needs, taken before it is armed and released after it.
 #[derive(Debug, Default)]
-pub enum Place {
-    /// None is needed.
+pub enum ServiceSlot {
+    /// No place is needed.
     #[default]
     Free,
     /// One of the places of a service.
     Slot(OwnedSemaphorePermit),
-    /// That of a worker.
-    Worker(WorkerPlace),
+    /// The place of a worker.
+    Worker(WorkerSlot),
 }
 
-impl Place {
-    /// Does the work in this place.
+impl ServiceSlot {
+    /// Runs the work while holding this place.
     pub(crate) async fn hold_during<T>(self, work: impl Future<Output = T>) -> T {
         match self {
             Self::Free => work.await,
@@ -156,124 +157,128 @@ impl Place {
     }
 }
 
-/// Where the answer of a read comes from.
+/// Where the answer to a read comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadSource {
     /// The gateway's own records, or the folders it opens. Nothing of the service leaves the machine, writes included.
     OwnState,
-    /// The local copy of a connected service. Reads stay here, writes do not.
+    /// The local replica of a connected service. Reads stay here, writes do not.
     Replica,
-    /// The service itself, or a program of a third party: the arguments of a read leave the gateway.
+    /// The service itself, or a third-party program: the arguments of a read leave the gateway.
     Outside,
 }
 
 /// A service behind the gate.
 pub trait Service: Send + Sync {
-    /// Whether it knows this capability.
+    /// Whether it carries out this capability.
     fn offers(&self, capability: &CapabilityName) -> bool;
 
-    /// Where it answers reads from. What is `Outside` does not run while it is frozen, and the origin of its targets
-    /// counts as for a write. Without a default: whoever adds a service says it.
+    /// Where it answers reads from. A read from `Outside` does not run while it is frozen, and the origin of its
+    /// targets counts as for a write. There is no default: each new service must decide.
     fn reads_from(&self, capability: &CapabilityName) -> ReadSource;
 
-    /// Whether what it gives was written by others. Sessions remember what they were shown of that.
-    fn outside(&self) -> bool {
+    /// Whether its content was written by others. Sessions remember what they were shown of such content.
+    fn gives_outside_text(&self) -> bool {
         false
     }
 
-    /// What has to be waited for before arguments can be settled, if anything has.
+    /// Work that must finish before arguments can be settled, if there is any.
     fn before_settling<'a>(
         &'a self,
         capability: &CapabilityName,
         arguments: &'a Value,
-    ) -> Option<Work<'a, Result<(), Refusal>>> {
+    ) -> Option<BoxedFuture<'a, Result<(), Refusal>>> {
         let _nothing = (capability, arguments);
         None
     }
 
-    /// Arguments in the form in which they are judged, shown to people and carried out.
+    /// The arguments in the form in which they are judged, shown to people and carried out.
     ///
     /// # Errors
-    /// When they name something that is not there.
+    /// When they name something that does not exist.
     fn settle(&self, capability: &CapabilityName, arguments: Value) -> Result<Value, Refusal> {
         let _as_they_are = capability;
         Ok(arguments)
     }
 
-    /// The held write that an action would do nothing but stop, if that is all it does.
-    fn stops(&self, action: &Action) -> Option<HoldId> {
+    /// The held write that an action stops, if the action does nothing else.
+    fn find_stopped_hold(&self, action: &Action) -> Option<HoldId> {
         let _nothing = action;
         None
     }
 
-    /// What is known here of the things a write only names by their ids, one line each, for the person who is asked.
-    /// The words are those of others.
-    fn described(&self, action: &Action) -> Vec<String> {
+    /// What the gateway knows about the things that a write names only by id, one line each, for the person who is
+    /// asked. The text comes from outside.
+    fn describe_targets(&self, action: &Action) -> Vec<String> {
         let _nothing = action;
         Vec::new()
     }
 
-    /// Texts that would leave with a write beside its arguments, for the leak scan.
+    /// Texts that would leave with a write in addition to its arguments, for the leak scan.
     ///
     /// # Errors
-    /// When they cannot be read: then nothing leaves.
-    fn along(&self, action: &Action) -> Result<Vec<Along>, Refusal> {
+    /// When they cannot be read: in that case nothing leaves.
+    fn attached_texts(&self, action: &Action) -> Result<Vec<AttachedText>, Refusal> {
         let _nothing_else = action;
         Ok(Vec::new())
     }
 
-    /// Says no early to a write that can be seen to be impossible. Changes nothing.
-    fn foresee<'a>(&'a self, action: &'a Action, session: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+    /// Refuses early a write that is certainly impossible. Changes nothing.
+    fn check_feasible<'a>(
+        &'a self,
+        action: &'a Action,
+        session: Option<SessionId>,
+    ) -> BoxedFuture<'a, Result<(), Refusal>> {
         let (_any, _session) = (action, session);
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// What a call would use of a budget of the service and what is left of it, for a call that is only checked.
+    /// What a call would use of a service's budget and what is left of it, for a call that is only checked.
     ///
     /// # Errors
-    /// When the budget does not hold it.
-    fn estimate<'a>(&'a self, action: &'a Action) -> Work<'a, Result<Option<Value>, Refusal>> {
+    /// When the budget is not large enough.
+    fn estimate<'a>(&'a self, action: &'a Action) -> BoxedFuture<'a, Result<Option<Value>, Refusal>> {
         let _no_budget = action;
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// The state of what a write reads and replaces, one line for each fact, in a form that is equal exactly if the state
-    /// is. People are shown it, and an approval covers this state and no other. Says no where `foresee` would.
-    fn found<'a>(&'a self, action: &'a Action) -> Work<'a, Result<Vec<String>, Refusal>> {
+    /// The state that a write reads and replaces, one line per fact. Two texts are equal exactly if the states are.
+    /// People are shown it, and an approval covers only this state. Refuses where `foresee` would.
+    fn describe_current_state<'a>(&'a self, action: &'a Action) -> BoxedFuture<'a, Result<Vec<String>, Refusal>> {
         let _depends_on_nothing = action;
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     /// Answers a read.
-    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>>;
+    fn read<'a>(&'a self, ask: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>>;
 
-    /// Looks before a write. Nothing may change yet.
-    fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+    /// Looks at the object before a write. Nothing may change yet.
+    fn prepare<'a>(&'a self, hold: &'a Hold) -> BoxedFuture<'a, Result<PreparedWrite, WriteError>> {
         let _nothing_to_see = hold;
-        Box::pin(std::future::ready(Ok(Prepared::default())))
+        Box::pin(std::future::ready(Ok(PreparedWrite::default())))
     }
 
-    /// Waits for the place that carrying this write out needs. Whoever arms a write has its place: what never had one
-    /// has never been sent.
+    /// Waits for the place that this write needs. A write is armed only with its place: a write that never had one has
+    /// never been sent.
     ///
     /// # Errors
-    /// When there will be none for now.
-    fn reserve<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Place, Refusal>> {
+    /// When no place becomes free for now.
+    fn reserve<'a>(&'a self, hold: &'a Hold) -> BoxedFuture<'a, Result<ServiceSlot, Refusal>> {
         let _none_is_needed = hold;
-        Box::pin(std::future::ready(Ok(Place::Free)))
+        Box::pin(std::future::ready(Ok(ServiceSlot::Free)))
     }
 
-    /// Whether everything it does stays on this machine, so that nothing has to leave at a pace.
+    /// Whether everything it does stays on this machine, so that no pacing is needed.
     fn is_local(&self) -> bool {
         false
     }
 
-    /// Writes it can carry out at once, if it has fewer places than others.
-    fn places(&self) -> Option<usize> {
+    /// The number of writes it can carry out at once, if it differs from the default.
+    fn max_concurrent_writes(&self) -> Option<usize> {
         None
     }
 
-    /// Where it comes from, as nodes tell each other.
+    /// The kind of the service, as nodes report it to each other.
     fn kind(&self) -> ServiceKind {
         ServiceKind::BuiltIn
     }
@@ -288,64 +293,73 @@ pub trait Service: Send + Sync {
         None
     }
 
-    /// Carries a write out. `before` is what `prepare` found.
+    /// Carries a write out. `before` is the result of `prepare`.
     fn perform<'a>(
         &'a self,
         permit: Permit,
         hold: &'a Hold,
         before: Option<&'a [u8]>,
-    ) -> Work<'a, Result<Performed, Trouble>>;
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>>;
 
-    /// Whether it may be asked about writes in doubt now. One that was stopped for a while is asked later.
+    /// Whether it may be asked about writes in doubt now. A paused service is asked later.
     fn can_be_asked(&self) -> bool {
         true
     }
 
-    /// Finds out whether a write in doubt happened. Where that cannot be told, a person decides.
-    fn look_up<'a>(&'a self, hold: &'a Hold, before: Option<&'a [u8]>) -> Work<'a, Found> {
+    /// Finds out whether a write in doubt was carried out. If that is unknown, a person decides.
+    fn look_up<'a>(&'a self, hold: &'a Hold, before: Option<&'a [u8]>) -> BoxedFuture<'a, LookupOutcome> {
         let _nothing_to_tell_by = (hold, before);
-        Box::pin(std::future::ready(Found::Unknown))
+        Box::pin(std::future::ready(LookupOutcome::Unknown))
     }
 
-    /// A print of the object a write changed, as it is now.
-    fn present<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+    /// A fingerprint of the object that a write changed, as it is now.
+    fn current_fingerprint<'a>(
+        &'a self,
+        done: &'a Hold,
+        before: &'a [u8],
+    ) -> BoxedFuture<'a, Result<ObjectFingerprint, WriteError>> {
         let _cannot_be_undone = (done, before);
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
+        Box::pin(std::future::ready(Err(WriteError::refused(Code::RollbackIrreversible))))
     }
 
-    /// What taking a write back would change now, in words for people. Nothing where that cannot be said.
-    fn difference<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Vec<String>> {
+    /// What undoing a write would change now, as text for people. Empty if that is unknown.
+    fn difference<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> BoxedFuture<'a, Vec<String>> {
         let _cannot_be_said = (done, before);
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// Whether a person who was shown the difference can have a write taken back over newer changes.
+    /// Whether a person who was shown the difference can undo a write over newer changes.
     fn can_be_forced_back(&self, done: &Hold) -> bool {
         let _never = done;
         false
     }
 
-    /// Takes a write back. `done` is the write; the permit is that of the write that reverses it.
-    fn undo<'a>(&'a self, permit: Permit, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+    /// Undoes a write. `done` is the write; the permit belongs to the write that undoes it.
+    fn undo<'a>(
+        &'a self,
+        permit: Permit,
+        done: &'a Hold,
+        before: &'a [u8],
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         let _cannot_be_undone = (permit, done, before);
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::RollbackIrreversible))))
+        Box::pin(std::future::ready(Err(WriteError::refused(Code::RollbackIrreversible))))
     }
 
-    /// What was kept to go back is no longer needed.
-    fn forget<'a>(&'a self, before: &'a [u8]) -> Work<'a, ()> {
+    /// Deletes what was kept for a rollback that is no longer possible.
+    fn discard_undo_data<'a>(&'a self, before: &'a [u8]) -> BoxedFuture<'a, ()> {
         let _nothing_was_kept = before;
         Box::pin(std::future::ready(()))
     }
 }
 
-impl Trouble {
-    /// Refused for good, with the general words of a code.
+impl WriteError {
+    /// A permanent refusal, with the standard text of a code.
     #[must_use]
     pub fn refused(code: Code) -> Self {
         Self::Refused(Refusal::new(code))
     }
 
-    /// What the service said about it, for people only.
+    /// The service's own text about the failure, for people only.
     #[must_use]
     pub fn service_words(&self) -> Option<&str> {
         match self {
@@ -356,12 +370,12 @@ impl Trouble {
     }
 }
 
-/// Everything behind the gate.
+/// All services behind the gate.
 #[derive(Default)]
 pub struct Services {
     by_name: RwLock<HashMap<ServiceName, Arc<dyn Service>>>,
-    files: Option<Arc<Files>>,
-    state: Option<Arc<State>>,
+    files: Option<Arc<FilesystemService>>,
+    state: Option<Arc<StateService>>,
 }
 
 impl std::fmt::Debug for Services {
@@ -371,24 +385,24 @@ impl std::fmt::Debug for Services {
 }
 
 impl Services {
-    /// Puts a service behind the gate.
+    /// Adds a service.
     #[must_use]
     pub fn with(self, name: ServiceName, service: Arc<dyn Service>) -> Self {
         self.put(name, service);
         self
     }
 
-    /// Puts a service behind the gate while it is open.
+    /// Adds a service at run time.
     pub(crate) fn put(&self, name: ServiceName, service: Arc<dyn Service>) {
         self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name, service);
     }
 
-    /// Takes a service from behind the gate.
+    /// Removes a service.
     pub(crate) fn take(&self, name: &ServiceName) -> Option<Arc<dyn Service>> {
         self.by_name.write().unwrap_or_else(PoisonError::into_inner).remove(name)
     }
 
-    /// What stands behind the gate.
+    /// The names of all services.
     pub(crate) fn names(&self) -> Vec<ServiceName> {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
@@ -397,27 +411,27 @@ impl Services {
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// Keeps what agents remember.
+    /// Adds the service that keeps the state of agents.
     #[must_use]
-    pub fn with_state(mut self, name: ServiceName, state: Arc<State>) -> Self {
+    pub fn with_state(mut self, name: ServiceName, state: Arc<StateService>) -> Self {
         self.state = Some(Arc::clone(&state));
         self.with(name, state)
     }
 
-    /// What agents keep, if it is kept.
+    /// The state of agents, if it is kept.
     #[must_use]
-    pub fn state(&self) -> Option<&State> {
+    pub fn state(&self) -> Option<&StateService> {
         self.state.as_deref()
     }
 
     /// Opens folders to agents.
     #[must_use]
-    pub fn with_files(mut self, name: ServiceName, files: Arc<Files>) -> Self {
+    pub fn with_files(mut self, name: ServiceName, files: Arc<FilesystemService>) -> Self {
         self.files = Some(Arc::clone(&files));
         self.with(name, files)
     }
 
-    /// Who carries a capability out, if anyone does.
+    /// The service that carries a capability out, if there is one.
     #[must_use]
     pub fn of(&self, spec: &Capability) -> Option<Arc<dyn Service>> {
         self.named(&spec.service()).filter(|service| service.offers(&spec.name))
@@ -426,7 +440,7 @@ impl Services {
     /// The service of this name.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no such service.
     pub fn for_service(&self, name: &ServiceName) -> Result<Arc<dyn Service>, Refusal> {
         self.named(name).ok_or_else(|| Refusal::new(Code::GatewayUnsupported))
     }
@@ -439,7 +453,7 @@ impl Services {
 
     /// The services that are being started.
     #[must_use]
-    pub fn not_up(&self) -> Vec<ServiceName> {
+    pub fn starting_services(&self) -> Vec<ServiceName> {
         let all = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
         let mut names: Vec<ServiceName> =
             all.iter().filter(|(_, service)| service.starting().is_some()).map(|(name, _)| name.clone()).collect();
@@ -447,7 +461,7 @@ impl Services {
         names
     }
 
-    /// Where reads of this capability are answered from, if anything here answers them.
+    /// Where reads of this capability are answered from, if a service here answers them.
     #[must_use]
     pub fn read_source(&self, service: &ServiceName, capability: &CapabilityName) -> Option<ReadSource> {
         let service = self.named(service).filter(|service| service.offers(capability))?;
@@ -456,7 +470,7 @@ impl Services {
 
     /// The folders, for capabilities that name paths in them.
     #[must_use]
-    pub fn files_for(&self, spec: &Capability) -> Option<&Files> {
+    pub fn files_for(&self, spec: &Capability) -> Option<&FilesystemService> {
         let names_paths =
             spec.params_of(ParamKind::Path).next().is_some() && NAMES_PATHS.contains(&spec.service().as_str());
         self.files.as_deref().filter(|_| names_paths)
@@ -464,7 +478,7 @@ impl Services {
 
     /// The folders.
     #[must_use]
-    pub fn files(&self) -> Option<&Files> {
+    pub fn files(&self) -> Option<&FilesystemService> {
         self.files.as_deref()
     }
 }
@@ -475,7 +489,7 @@ pub fn is_elsewhere(action: &Action) -> bool {
     action.is_carried_out_by_caller()
 }
 
-/// The name an action would be carried out under: that of a call that is only checked, without its mark.
+/// The name under which an action would be carried out: for a checked call, the name without its prefix.
 #[must_use]
 pub fn carried_name(action: &Action) -> CapabilityName {
     let name = action.capability();

@@ -1,7 +1,7 @@
-//! The certificate in use, and the next one.
+//! The TLS certificate in use, and its replacement at run time.
 //!
-//! Takes the files of the configuration; gives what new connections are met with. Promise: new files are used without a
-//! restart once they can be, together; files that cannot be used change nothing, and connections that are open stay.
+//! Takes the certificate files of the configuration; gives the acceptor for new connections. Promise: new files are
+//! used together and without a restart; files that cannot be used change nothing, and open connections stay.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,37 +10,37 @@ use arc_swap::ArcSwap;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest as _, Sha256};
-use sluice_core::Timestamp;
+use sluice_core::UtcMillis;
 use sluice_core::certificate::not_after;
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::Tls;
+use crate::config::TlsConfig;
 
 /// The certificate in use, with the files it comes from.
 #[derive(Debug)]
 pub struct LiveTls {
-    files: Tls,
-    current: ArcSwap<Certificate>,
-    /// Files that were looked at and could not be used.
+    files: TlsConfig,
+    current: ArcSwap<LoadedCertificate>,
+    /// The digest of files that were read and could not be used.
     refused: Mutex<Option<[u8; 32]>>,
 }
 
 #[derive(Debug)]
-struct Certificate {
+struct LoadedCertificate {
     config: Arc<rustls::ServerConfig>,
-    /// What the files held.
+    /// The digest of the files.
     read: [u8; 32],
-    until: Option<Timestamp>,
+    until: Option<UtcMillis>,
 }
 
-/// What became of new files.
+/// The result of a reload.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Reloaded {
-    /// They are what is in use, or what was refused before.
+pub enum TlsReloadOutcome {
+    /// The files are in use already, or were refused before.
     Same,
-    /// They are in use from now on.
+    /// The new files are in use from now on.
     Used,
-    /// They cannot be used; the old ones stay.
+    /// The new files cannot be used; the old ones stay.
     Refused(String),
 }
 
@@ -49,30 +49,30 @@ impl LiveTls {
     ///
     /// # Errors
     /// When they cannot be used.
-    pub fn load(files: &Tls) -> Result<Self, String> {
-        let current = ArcSwap::from_pointee(certificate(&Read::from(files)?)?);
+    pub fn load(files: &TlsConfig) -> Result<Self, String> {
+        let current = ArcSwap::from_pointee(certificate(&CertificateFiles::from(files)?)?);
         Ok(Self { files: files.clone(), current, refused: Mutex::new(None) })
     }
 
-    /// What the next connection is met with.
+    /// The acceptor for the next connection.
     #[must_use]
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.current.load().config))
     }
 
-    /// Until when the certificate in use is valid, where it says so.
+    /// When the certificate in use expires, if it says so.
     #[must_use]
-    pub fn until(&self) -> Option<Timestamp> {
+    pub fn until(&self) -> Option<UtcMillis> {
         self.current.load().until
     }
 
-    /// Looks at the files again.
-    pub fn reload(&self, now: Timestamp) -> Reloaded {
+    /// Reads the files again.
+    pub fn reload(&self, now: UtcMillis) -> TlsReloadOutcome {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let (digest, fresh) = match Read::from(&self.files) {
+        let (digest, fresh) = match CertificateFiles::from(&self.files) {
             Ok(read) if read.digest == self.current.load().read => {
                 *refused = None;
-                return Reloaded::Same;
+                return TlsReloadOutcome::Same;
             }
             Ok(read) => (read.digest, certificate(&read)),
             Err(why) => (Sha256::digest(why.as_bytes()).into(), Err(why)),
@@ -85,34 +85,34 @@ impl LiveTls {
             Ok(fresh) => {
                 self.current.store(Arc::new(fresh));
                 *refused = None;
-                Reloaded::Used
+                TlsReloadOutcome::Used
             }
-            Err(_) if refused.replace(digest) == Some(digest) => Reloaded::Same,
-            Err(why) => Reloaded::Refused(why),
+            Err(_) if refused.replace(digest) == Some(digest) => TlsReloadOutcome::Same,
+            Err(why) => TlsReloadOutcome::Refused(why),
         }
     }
 }
 
-/// Until when the first certificate of a file is valid.
+/// When the first certificate of a file expires.
 ///
 /// # Errors
-/// When there is none in it.
-pub fn until_of(path: &Path) -> Result<Option<Timestamp>, String> {
+/// When the file holds no certificate.
+pub fn until_of(path: &Path) -> Result<Option<UtcMillis>, String> {
     let bytes = std::fs::read(path).map_err(|error| said(path, &error))?;
     let first = CertificateDer::pem_slice_iter(&bytes).next().ok_or_else(|| said(path, &"it holds no certificate"))?;
     Ok(not_after(&first.map_err(|error| said(path, &error))?))
 }
 
 /// Both files, read once.
-struct Read {
+struct CertificateFiles {
     cert: Vec<u8>,
     key: zeroize::Zeroizing<Vec<u8>>,
     digest: [u8; 32],
-    names: Tls,
+    names: TlsConfig,
 }
 
-impl Read {
-    fn from(files: &Tls) -> Result<Self, String> {
+impl CertificateFiles {
+    fn from(files: &TlsConfig) -> Result<Self, String> {
         let bytes = |path: &Path| std::fs::read(path).map_err(|error| said(path, &error));
         let (cert, key) = (bytes(&files.cert)?, zeroize::Zeroizing::new(bytes(&files.key)?));
         let digest = Sha256::new().chain_update(Sha256::digest(&cert)).chain_update(&*key).finalize().into();
@@ -120,12 +120,12 @@ impl Read {
     }
 }
 
-fn certificate(read: &Read) -> Result<Certificate, String> {
-    let Read { cert, key, digest, names } = read;
+fn certificate(read: &CertificateFiles) -> Result<LoadedCertificate, String> {
+    let CertificateFiles { cert, key, digest, names } = read;
     let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(cert).collect();
     let chain = chain.map_err(|error| said(&names.cert, &error))?;
     let until = chain.first().and_then(|first| not_after(first));
-    // SECURITY: an error about the key says what is wrong with it, never what is in it.
+    // SECURITY: an error about the key says what is wrong with it, never what it contains.
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| said(&names.key, &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
@@ -134,7 +134,7 @@ fn certificate(read: &Read) -> Result<Certificate, String> {
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .map_err(|error| error.to_string())?;
-    Ok(Certificate { config: Arc::new(config), read: *digest, until })
+    Ok(LoadedCertificate { config: Arc::new(config), read: *digest, until })
 }
 
 fn said(path: &Path, why: &dyn std::fmt::Display) -> String {
@@ -144,7 +144,7 @@ fn said(path: &Path, why: &dyn std::fmt::Display) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_core::Span;
+    use sluice_core::Millis;
 
     fn pair(folder: &Path, name: &str) -> (Vec<u8>, Vec<u8>) {
         let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
@@ -159,30 +159,32 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         let (first, _) = pair(path, "one.example");
-        let files = Tls { cert: path.join("cert.pem"), key: path.join("key.pem"), ca_file: None };
+        let files = TlsConfig { cert: path.join("cert.pem"), key: path.join("key.pem"), ca_file: None };
         let live = LiveTls::load(&files).unwrap();
-        let now = Timestamp::from_millis(1_800_000_000_000);
+        let now = UtcMillis::from_millis(1_800_000_000_000);
         let used = || live.current.load().read;
         let before = used();
-        assert_eq!(live.reload(now), Reloaded::Same);
+        assert_eq!(live.reload(now), TlsReloadOutcome::Same);
 
         let (second, second_key) = pair(path, "two.example");
         std::fs::write(&files.cert, &first).unwrap();
-        assert!(matches!(live.reload(now), Reloaded::Refused(_)), "a certificate with the key of another");
+        assert!(matches!(live.reload(now), TlsReloadOutcome::Refused(_)), "a certificate with the key of another");
         for broken in ["", "nothing", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
             std::fs::write(&files.cert, broken).unwrap();
-            assert!(matches!(live.reload(now), Reloaded::Refused(_)), "{broken}");
-            assert_eq!(live.reload(now), Reloaded::Same, "said once: {broken}");
+            assert!(matches!(live.reload(now), TlsReloadOutcome::Refused(_)), "{broken}");
+            assert_eq!(live.reload(now), TlsReloadOutcome::Same, "said once: {broken}");
         }
         std::fs::remove_file(&files.cert).unwrap();
-        assert!(matches!(live.reload(now), Reloaded::Refused(_)));
+        assert!(matches!(live.reload(now), TlsReloadOutcome::Refused(_)));
         assert_eq!(used(), before, "the old one stays");
 
         std::fs::write(&files.cert, &second).unwrap();
         std::fs::write(&files.key, &second_key).unwrap();
         let end = until_of(&files.cert).unwrap().unwrap();
-        assert!(matches!(live.reload(end + Span::from_secs(1)), Reloaded::Refused(why) if why.contains("expired")));
-        assert_eq!(live.reload(now), Reloaded::Used);
+        assert!(
+            matches!(live.reload(end + Millis::from_secs(1)), TlsReloadOutcome::Refused(why) if why.contains("expired"))
+        );
+        assert_eq!(live.reload(now), TlsReloadOutcome::Used);
         assert_ne!(used(), before);
         assert_eq!(live.until(), Some(end));
     }

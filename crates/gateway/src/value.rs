@@ -1,13 +1,13 @@
-//! Looking into and adding to JSON we built ourselves, without ever panicking.
+//! Reading and adding fields of JSON that the gateway built itself, without panicking.
 
 use serde_json::{Map, Value};
 
-/// What lies at a pointer (`/fact/kind`), or null.
+/// The value at a pointer (`/fact/kind`), or null.
 pub(crate) fn at<'v>(value: &'v Value, pointer: &str) -> &'v Value {
     value.pointer(pointer).unwrap_or(&Value::Null)
 }
 
-/// Adds a field to an object. Anything else becomes an object first.
+/// Adds a field to an object. Any other value becomes an object first.
 pub(crate) fn put(value: &mut Value, name: &str, field: impl Into<Value>) {
     if !value.is_object() {
         *value = Value::Object(Map::new());

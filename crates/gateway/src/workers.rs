@@ -1,10 +1,10 @@
-//! Workers of this gateway: how many at once, with which limits, locked in how well.
+//! The workers of this gateway: how many run at once, with which limits, and how well they are locked in.
 //!
-//! Takes an [`Order`] and a [`Host`] that answers for the gateway; gives how the worker ended. Until
-//! [`Workers::open`] was called there are none. Promise: never more workers at work than configured, and few that
-//! wait to read; a caller that goes away takes its worker with it; with `sandbox: required` nothing runs that is not locked in.
+//! Takes an [`WorkerAssignment`] and a [`WorkerHost`] that answers for the gateway; gives how the worker ended. There are no workers
+//! before [`GatewayWorkers::open`] was called. Promise: never more workers at work than configured, and few that wait to read;
+//! a caller that goes away takes its worker with it; with `sandbox: required`, nothing runs that is not locked in.
 
-mod kept;
+mod kept_readers;
 mod readers;
 
 use std::io;
@@ -12,55 +12,58 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::Value;
-use sluice_core::{Clock, Span};
+use sluice_core::{Clock, Millis};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-pub use sluice_sandbox::parent::stranger::{ProgramExit, ProgramSignal, ProgramSignals, Stranger};
+pub use sluice_sandbox::parent::third_party::{ProgramExit, ProgramSignal, ProgramSignalSender, ThirdPartyProcess};
 pub use sluice_sandbox::parent::{
-    Alone, Cancel, Crash, CutOff, Done, End, Host, Limits, Namespaces, NotStarted, Program, Spawner, Task, Usage,
+    FinishedWorker, NamespacesMode, RefusingWorkerHost, Spawner, WorkerCancel, WorkerCrash, WorkerCutOffReason,
+    WorkerEnd, WorkerHost, WorkerLimits, WorkerProgram, WorkerStartError, WorkerTask, WorkerUsage,
 };
-pub use sluice_sandbox::protocol::{Exchange, Item, Job, Outcome, Progress, Reply, Report};
-pub use sluice_sandbox::stranger::{Network, PinnedFolder, Profile, Terms};
-pub use sluice_sandbox::{Layer, LayerName, Layers, Mode, landlock_version};
+pub use sluice_sandbox::protocol::{
+    ExchangeReply, WorkerExchange, WorkerItem, WorkerJob, WorkerJobOutcome, WorkerProgress, WorkerReport,
+};
+pub use sluice_sandbox::third_party::{PinnedFolder, ThirdPartyNetwork, ThirdPartyProfile, ThirdPartyTerms};
+pub use sluice_sandbox::{JailLayer, JailLayerName, JailLayers, JailMode, landlock_version};
 
-use self::kept::{Ended, Kept, Read};
-use self::readers::Readers;
+use self::kept_readers::{KeptReadResult, KeptReaders, ReaderOutput};
+use self::readers::ReaderPool;
 use crate::config::{Config, Sandbox};
 
-/// How long one reading may take.
-const SLOWEST: Span = Span::from_secs(5);
+/// How long one read may take.
+const SLOWEST: Millis = Millis::from_secs(5);
 
-/// What a worker is to do.
+/// The order for one worker.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct WorkerAssignment {
     /// The job.
-    pub job: Job,
-    /// A folder of its own, if it has one.
+    pub job: WorkerJob,
+    /// Its own folder, if it has one.
     pub scratch: Option<PathBuf>,
-    /// How much it may use, if not as much as configured.
-    pub limits: Option<Limits>,
-    /// Whether a missing layer refuses it, if not as configured.
-    pub mode: Option<Mode>,
+    /// Its limits, if they differ from the configuration.
+    pub limits: Option<WorkerLimits>,
+    /// Whether a missing layer refuses it, if this differs from the configuration.
+    pub mode: Option<JailMode>,
 }
 
 /// Why there was no worker.
 #[derive(Debug, thiserror::Error)]
-pub enum WorkersError {
+pub enum WorkerPoolError {
     /// This gateway starts no workers.
     #[error("this gateway starts no workers")]
     Closed,
-    /// It was not started, or not given its job.
+    /// It was not started, or did not get its job.
     #[error(transparent)]
-    NotStarted(#[from] NotStarted),
-    /// The system gives no descriptor for it.
+    NotStarted(#[from] WorkerStartError),
+    /// The system gave no descriptor for it.
     #[error("a worker cannot be watched: {0}")]
     System(#[from] io::Error),
-    /// The first worker did not answer as one.
+    /// The first worker did not answer correctly.
     #[error("the first worker did not answer as it must: {0}")]
     Strange(String),
 }
 
-impl WorkersError {
+impl WorkerPoolError {
     /// Stable code.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -73,7 +76,7 @@ impl WorkersError {
     }
 }
 
-/// What keeps a program of others from hosts that were not declared for it.
+/// How a third-party program is kept from hosts that were not declared for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetworkIsolation {
     /// A network namespace of its own, and the filters.
@@ -82,9 +85,9 @@ pub enum NetworkIsolation {
     FiltersOnly,
 }
 
-/// Why a program of others may have no network.
+/// Why a third-party program may have no network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NetworkRefused {
+pub enum NetworkIsolationError {
     /// This gateway starts no workers.
     #[error("this gateway starts no workers")]
     Closed,
@@ -98,224 +101,236 @@ pub enum NetworkRefused {
 
 /// The workers of a gateway.
 #[derive(Debug, Default)]
-pub struct Workers(OnceLock<Yard>);
+pub struct GatewayWorkers(OnceLock<WorkerPool>);
 
 #[derive(Debug)]
-struct Yard {
+struct WorkerPool {
     spawner: Arc<Spawner>,
     slots: Arc<Semaphore>,
-    limits: Limits,
+    limits: WorkerLimits,
     sandbox: Sandbox,
-    /// As the first worker was locked in.
-    layers: Layers,
-    /// Read one item each.
-    readers: Arc<Readers>,
-    /// Readers of conversations that may have one of their own.
-    kept: Kept,
+    /// The layers of the first worker.
+    layers: JailLayers,
+    /// Readers that read one item each.
+    readers: Arc<ReaderPool>,
+    /// Readers that are kept for one conversation each.
+    kept: KeptReaders,
 }
 
 tokio::task_local! {
-    /// The place that was taken for the work of this task, until its worker takes it.
+    /// The place that was reserved for the work of this task, until its worker takes it.
     static RESERVED: Mutex<Option<OwnedSemaphorePermit>>;
 }
 
-/// A worker's place, taken before there is a worker.
+/// A worker's place, reserved before the worker starts.
 #[derive(Debug)]
-pub struct WorkerPlace(OwnedSemaphorePermit);
+pub struct WorkerSlot(OwnedSemaphorePermit);
 
-impl WorkerPlace {
-    /// Does some work whose first worker has this place.
+impl WorkerSlot {
+    /// Runs some work whose first worker uses this place.
     pub(crate) async fn used_by<T>(self, work: impl Future<Output = T>) -> T {
         RESERVED.scope(Mutex::new(Some(self.0)), work).await
     }
 
-    /// The place that was taken for the work of this task, for work that goes on in another task.
-    pub(crate) fn handed_on() -> Option<Self> {
+    /// The place reserved for the work of this task, for work that continues in another task.
+    pub(crate) fn take_reserved() -> Option<Self> {
         let place = RESERVED.try_with(|place| place.lock().unwrap_or_else(PoisonError::into_inner).take());
         place.ok().flatten().map(Self)
     }
 }
 
-impl Yard {
-    /// The place that was taken for this work, or the next one that is free.
-    async fn place(&self) -> Result<OwnedSemaphorePermit, WorkersError> {
-        match WorkerPlace::handed_on() {
-            Some(WorkerPlace(place)) => Ok(place),
-            None => Arc::clone(&self.slots).acquire_owned().await.map_err(|_| WorkersError::Closed),
+impl WorkerPool {
+    /// The place reserved for this work, or the next free one.
+    async fn place(&self) -> Result<OwnedSemaphorePermit, WorkerPoolError> {
+        match WorkerSlot::take_reserved() {
+            Some(WorkerSlot(place)) => Ok(place),
+            None => Arc::clone(&self.slots).acquire_owned().await.map_err(|_| WorkerPoolError::Closed),
         }
     }
 }
 
-impl Workers {
-    /// Waits for a place for a worker that is started later.
+impl GatewayWorkers {
+    /// Reserves a place for a worker that is started later.
     ///
     /// # Errors
-    /// This gateway starts no workers.
-    pub async fn reserve(&self) -> Result<WorkerPlace, WorkersError> {
-        let yard = self.0.get().ok_or(WorkersError::Closed)?;
-        let place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkersError::Closed)?;
-        Ok(WorkerPlace(place))
+    /// When this gateway starts no workers.
+    pub async fn reserve(&self) -> Result<WorkerSlot, WorkerPoolError> {
+        let yard = self.0.get().ok_or(WorkerPoolError::Closed)?;
+        let place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkerPoolError::Closed)?;
+        Ok(WorkerSlot(place))
     }
 
-    /// Begins to start workers, the first one at once, to see how well this system locks them in. It blocks for
-    /// some milliseconds.
+    /// Starts the first worker to see how well this system locks workers in, and enables others. It blocks for some
+    /// milliseconds.
     ///
     /// # Errors
-    /// Workers cannot be started, or layers are missing and `sandbox` is `required`.
-    pub fn open(&self, program: Program, config: &Config, clock: Arc<dyn Clock>) -> Result<&Layers, WorkersError> {
+    /// When workers cannot be started, or layers are missing and `sandbox` is `required`.
+    pub fn open(
+        &self,
+        program: WorkerProgram,
+        config: &Config,
+        clock: Arc<dyn Clock>,
+    ) -> Result<&JailLayers, WorkerPoolError> {
         let (spawner, limits) = (Spawner::new(program, clock)?, limits(config));
         let layers = probe(&spawner, limits, mode(config.sandbox))?;
         let slots = Arc::new(Semaphore::new(usize::try_from(config.workers.at_once).unwrap_or(1)));
         let spawner = Arc::new(spawner);
-        let yard = Yard {
-            readers: Arc::new(Readers::new(Arc::clone(&spawner), mode(config.sandbox))),
+        let yard = WorkerPool {
+            readers: Arc::new(ReaderPool::new(Arc::clone(&spawner), mode(config.sandbox))),
             spawner,
             slots,
             limits,
             sandbox: config.sandbox,
             layers,
-            kept: Kept::default(),
+            kept: KeptReaders::default(),
         };
         Ok(&self.0.get_or_init(|| yard).layers)
     }
 
-    /// How workers are locked in; nothing while there are none.
+    /// How workers are locked in; `None` while there are none.
     #[must_use]
-    pub fn layers(&self) -> Option<(Sandbox, &Layers)> {
+    pub fn layers(&self) -> Option<(Sandbox, &JailLayers)> {
         self.0.get().map(|yard| (yard.sandbox, &yard.layers))
     }
 
-    /// How a program of others that may reach hosts is kept from all others: in a network namespace where the system
+    /// How a third-party program with hosts is kept from all other hosts: in a network namespace where the system
     /// allows one, else by filters alone if the configuration accepts that.
     ///
     /// # Errors
-    /// This gateway starts nothing, or there are no namespaces and `sandbox` is `required`.
-    pub fn network_isolation(&self) -> Result<NetworkIsolation, NetworkRefused> {
-        let yard = self.0.get().ok_or(NetworkRefused::Closed)?;
-        match (yard.layers.has(LayerName::Namespaces), yard.sandbox) {
+    /// When this gateway starts nothing, or there are no namespaces and `sandbox` is `required`.
+    pub fn network_isolation(&self) -> Result<NetworkIsolation, NetworkIsolationError> {
+        let yard = self.0.get().ok_or(NetworkIsolationError::Closed)?;
+        match (yard.layers.has(JailLayerName::Namespaces), yard.sandbox) {
             (true, _) => Ok(NetworkIsolation::Namespace),
             (false, Sandbox::Degraded) => Ok(NetworkIsolation::FiltersOnly),
-            (false, Sandbox::Required) => Err(NetworkRefused::NoNamespaces),
+            (false, Sandbox::Required) => Err(NetworkIsolationError::NoNamespaces),
         }
     }
 
-    /// Starts a program of others behind the looser profile. It ends with the calling thread.
+    /// Starts a third-party program behind the looser profile. It ends with the calling thread.
     ///
     /// # Errors
-    /// This gateway starts nothing, or the program could not be started or locked in.
-    pub fn stranger(&self, terms: Terms) -> Result<Stranger, WorkersError> {
-        let yard = self.0.get().ok_or(WorkersError::Closed)?;
+    /// When this gateway starts nothing, or the program could not be started or locked in.
+    pub fn start_third_party(&self, terms: ThirdPartyTerms) -> Result<ThirdPartyProcess, WorkerPoolError> {
+        let yard = self.0.get().ok_or(WorkerPoolError::Closed)?;
         let mode = mode(yard.sandbox);
-        Ok(yard.spawner.stranger(Terms { mode, ..terms })?)
+        Ok(yard.spawner.start_third_party(ThirdPartyTerms { mode, ..terms })?)
     }
 
-    /// Waits for a place, starts a worker, and waits for its end. The host comes back with what it gathered.
+    /// Waits for a place, starts a worker, and waits for its end. Returns the host with everything it collected.
     ///
     /// # Errors
-    /// There was no worker, or it was not given its job.
-    pub async fn run<H: Host + Send + 'static>(&self, order: Order, host: H) -> Result<(End, H), WorkersError> {
+    /// When there was no worker, or it did not get its job.
+    pub async fn run<H: WorkerHost + Send + 'static>(
+        &self,
+        order: WorkerAssignment,
+        host: H,
+    ) -> Result<(WorkerEnd, H), WorkerPoolError> {
         self.watched(order, host, |spawner, task, host, cancel| spawner.run(task, host, cancel)).await
     }
 
-    /// As [`Self::run`], by a program of others that is locked in before it begins.
+    /// Like [`Self::run`], with a third-party program that is locked in before it begins.
     ///
     /// # Errors
-    /// The program could not be started or locked in, or was not given its job.
-    pub async fn run_program<H: Host + Send + 'static>(
+    /// When the program could not be started or locked in, or did not get its job.
+    pub async fn run_program<H: WorkerHost + Send + 'static>(
         &self,
-        order: Order,
-        terms: Terms,
+        order: WorkerAssignment,
+        terms: ThirdPartyTerms,
         host: H,
-    ) -> Result<(End, H), WorkersError> {
-        self.watched(order, host, |spawner, task, host, cancel| spawner.errand(task, terms, host, cancel)).await
+    ) -> Result<(WorkerEnd, H), WorkerPoolError> {
+        self.watched(order, host, |spawner, task, host, cancel| spawner.run_third_party_job(task, terms, host, cancel))
+            .await
     }
 
-    async fn watched<H: Host + Send + 'static>(
+    async fn watched<H: WorkerHost + Send + 'static>(
         &self,
-        order: Order,
+        order: WorkerAssignment,
         mut host: H,
-        how: impl FnOnce(&Spawner, Task<'_>, &mut H, &Cancel) -> Result<End, NotStarted> + Send + 'static,
-    ) -> Result<(End, H), WorkersError> {
-        let yard = self.0.get().ok_or(WorkersError::Closed)?;
+        how: impl FnOnce(&Spawner, WorkerTask<'_>, &mut H, &WorkerCancel) -> Result<WorkerEnd, WorkerStartError>
+        + Send
+        + 'static,
+    ) -> Result<(WorkerEnd, H), WorkerPoolError> {
+        let yard = self.0.get().ok_or(WorkerPoolError::Closed)?;
         let place = yard.place().await?;
         let spawner = Arc::clone(&yard.spawner);
         let (limits, mode) = (order.limits.unwrap_or(yard.limits), order.mode.unwrap_or_else(|| mode(yard.sandbox)));
-        let cancel = Cancel::new()?;
-        let leaving = Leaving::with(&cancel);
-        // A worker dies with the thread that watches it, so it is started there.
+        let cancel = WorkerCancel::new()?;
+        let leaving = CancelWorkerOnDrop::with(&cancel);
+        // A worker dies with the thread that watches it, so that thread starts it.
         let watched = tokio::task::spawn_blocking(move || {
-            let task = Task { job: order.job, limits, mode, scratch: order.scratch.as_deref() };
+            let task = WorkerTask { job: order.job, limits, mode, scratch: order.scratch.as_deref() };
             let end = how(&spawner, task, &mut host, &cancel);
             drop(place);
             end.map(|end| (end, host))
         });
-        let ended = watched.await.map_err(|error| WorkersError::Strange(error.to_string()));
+        let ended = watched.await.map_err(|error| WorkerPoolError::Strange(error.to_string()));
         drop(leaving);
         Ok(ended??)
     }
 }
 
-impl Workers {
-    /// Has a worker read something that needs no outside. It has met nothing before and ends with it; the next is made ready
-    /// meanwhile.
+impl GatewayWorkers {
+    /// Has a worker read something that needs no requests to the outside. The worker has read nothing before and ends
+    /// after it; meanwhile the next one is prepared.
     ///
     /// # Errors
-    /// There was no worker, or it was not given its job.
-    pub async fn read(&self, job: Job) -> Result<End, WorkersError> {
-        let yard = self.0.get().ok_or(WorkersError::Closed)?;
-        let place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkersError::Closed)?;
-        let cancel = Cancel::new()?;
-        let leaving = Leaving::with(&cancel);
+    /// When there was no worker, or it did not get its job.
+    pub async fn read(&self, job: WorkerJob) -> Result<WorkerEnd, WorkerPoolError> {
+        let yard = self.0.get().ok_or(WorkerPoolError::Closed)?;
+        let place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkerPoolError::Closed)?;
+        let cancel = WorkerCancel::new()?;
+        let leaving = CancelWorkerOnDrop::with(&cancel);
         let (answer, ended) = oneshot::channel();
         let readers = Arc::clone(&yard.readers);
         tokio::task::spawn_blocking(move || {
             let end = readers.perform(job, &cancel);
             drop(place);
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _told = answer.send(end);
             readers.make_ready();
         });
-        let ended = ended.await.map_err(|_| WorkersError::Strange("its thread ended".into()));
+        let ended = ended.await.map_err(|_| WorkerPoolError::Strange("its thread ended".into()));
         drop(leaving);
         Ok(ended??)
     }
 
-    /// Has something read by the reader of a conversation, which is there for the next item of it as well. Nothing if
-    /// that one did not come back with it: then somebody else may try.
+    /// Has something read by the reader of a conversation, which stays for the next item of that conversation. `None`
+    /// if that reader failed: then another one may try.
     ///
     /// # Errors
-    /// There was no worker, or it took too long.
+    /// When there was no worker, or it took too long.
     pub(crate) async fn read_kept(
         &self,
         whose: &str,
         task: Value,
         bytes: Vec<u8>,
-    ) -> Result<Option<Read>, WorkersError> {
-        let yard = self.0.get().ok_or(WorkersError::Closed)?;
-        let _place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkersError::Closed)?;
+    ) -> Result<Option<ReaderOutput>, WorkerPoolError> {
+        let yard = self.0.get().ok_or(WorkerPoolError::Closed)?;
+        let _place = Arc::clone(&yard.slots).acquire_owned().await.map_err(|_| WorkerPoolError::Closed)?;
         match yard.kept.read(yard, whose, (task, bytes)).await? {
-            Ended::Read(read) => Ok(Some(read)),
-            Ended::Broke => Ok(None),
-            Ended::TookTooLong => Err(WorkersError::Strange("it took too long".into())),
+            KeptReadResult::Read(read) => Ok(Some(read)),
+            KeptReadResult::Broke => Ok(None),
+            KeptReadResult::TookTooLong => Err(WorkerPoolError::Strange("it took too long".into())),
         }
     }
 }
 
-/// Whoever waited for a worker is gone: so is the worker.
-struct Leaving(Option<Cancel>);
+/// Ends a worker whose caller is gone.
+struct CancelWorkerOnDrop(Option<WorkerCancel>);
 
-impl Leaving {
-    fn with(cancel: &Cancel) -> Self {
+impl CancelWorkerOnDrop {
+    fn with(cancel: &WorkerCancel) -> Self {
         Self(Some(cancel.clone()))
     }
 
-    /// The worker may go on.
+    /// Lets the worker go on.
     fn stay(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Leaving {
+impl Drop for CancelWorkerOnDrop {
     fn drop(&mut self) {
         if let Some(cancel) = &self.0 {
             cancel.cancel();
@@ -323,28 +338,33 @@ impl Drop for Leaving {
     }
 }
 
-fn mode(sandbox: Sandbox) -> Mode {
+fn mode(sandbox: Sandbox) -> JailMode {
     match sandbox {
-        Sandbox::Required => Mode::Required,
-        Sandbox::Degraded => Mode::Degraded,
+        Sandbox::Required => JailMode::Required,
+        Sandbox::Degraded => JailMode::Degraded,
     }
 }
 
-fn limits(config: &Config) -> Limits {
+fn limits(config: &Config) -> WorkerLimits {
     let settings = &config.workers;
-    Limits { wall: settings.time, cpu: settings.processor, memory: settings.memory.as_bytes(), ..Limits::default() }
+    WorkerLimits {
+        wall: settings.time,
+        cpu: settings.processor,
+        memory: settings.memory.as_bytes(),
+        ..WorkerLimits::default()
+    }
 }
 
-/// One worker with nothing to do: how well is it locked in?
+/// Starts one worker with nothing to do, to see how well it is locked in.
 ///
 /// # Errors
-/// There is none, or it is not locked in as it must be.
-pub fn probe(spawner: &Spawner, limits: Limits, mode: Mode) -> Result<Layers, WorkersError> {
-    let job = Job { kind: "describe".into(), payload: Value::Null, attachments: Vec::new() };
-    let task = Task { job, limits, mode, scratch: None };
-    match spawner.run(task, &mut Alone, &Cancel::new()?)? {
-        End::Clean(done) => Ok(done.layers),
-        End::Crashed(crash) => Err(WorkersError::Strange(format!("{:?}", crash.cause))),
-        End::CutOff { why, .. } => Err(WorkersError::Strange(format!("cut off: {why:?}"))),
+/// When there is none, or it is not locked in as required.
+pub fn probe(spawner: &Spawner, limits: WorkerLimits, mode: JailMode) -> Result<JailLayers, WorkerPoolError> {
+    let job = WorkerJob { kind: "describe".into(), payload: Value::Null, attachments: Vec::new() };
+    let task = WorkerTask { job, limits, mode, scratch: None };
+    match spawner.run(task, &mut RefusingWorkerHost, &WorkerCancel::new()?)? {
+        WorkerEnd::Clean(done) => Ok(done.layers),
+        WorkerEnd::Crashed(crash) => Err(WorkerPoolError::Strange(format!("{:?}", crash.cause))),
+        WorkerEnd::CutOff { why, .. } => Err(WorkerPoolError::Strange(format!("cut off: {why:?}"))),
     }
 }

@@ -1,17 +1,17 @@
-//! Acts against the system: calls a worker has no business with.
+//! Attacks on the system: calls that a worker must not make.
 
 use std::ffi::CString;
 
 use libc::c_long;
 use serde_json::Value;
 
-use crate::Got;
+use crate::EvilActResult;
 
-/// Waits for ever, with a call that is allowed.
+/// Waits forever, with a call that is allowed.
 pub fn hang() -> ! {
     let mut byte = 0_u8;
     loop {
-        // The gateway has nothing to say any more, so this never returns while it lives.
+        // The gateway sends nothing more, so this never returns while it lives.
         let count = unsafe { libc::read(3, (&raw mut byte).cast(), 1) };
         if count == 0 {
             sluice_sandbox::child::exit(73);
@@ -19,11 +19,11 @@ pub fn hang() -> ! {
     }
 }
 
-fn call(number: c_long, a: [i64; 6]) -> Got {
+fn call(number: c_long, a: [i64; 6]) -> EvilActResult {
     got(unsafe { libc::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]) })
 }
 
-fn got(result: c_long) -> Got {
+fn got(result: c_long) -> EvilActResult {
     if result >= 0 { Ok(()) } else { Err(std::io::Error::last_os_error().raw_os_error().map_or(-1, i64::from)) }
 }
 
@@ -31,13 +31,13 @@ fn text(words: &str) -> CString {
     CString::new(words).unwrap()
 }
 
-fn open(folder: i32, path: &str, flags: i32) -> Got {
+fn open(folder: i32, path: &str, flags: i32) -> EvilActResult {
     let path = text(path);
     got(c_long::from(unsafe { libc::openat(folder, path.as_ptr(), flags, 0o600) }))
 }
 
-/// Does the act, if it is one of these. The payload names what outside there is to reach for.
-pub fn act(name: &str, payload: &Value) -> Option<Got> {
+/// Runs the act, if it is one of these. The payload names targets outside the jail.
+pub fn act(name: &str, payload: &Value) -> Option<EvilActResult> {
     let word = |key: &str| payload.get(key).and_then(Value::as_str).unwrap_or("/etc/passwd");
     let parent = payload.get("parent").and_then(Value::as_i64).unwrap_or(1);
     let here = libc::AT_FDCWD;
@@ -88,7 +88,7 @@ pub fn act(name: &str, payload: &Value) -> Option<Got> {
         }
         "another_file_as_the_pipe" => {
             unsafe { libc::close(3) };
-            // The lowest free number is the socket's: a file sits where frames are written.
+            // The lowest free number is the socket's: a file takes the place where frames are written.
             open(4, "draft", libc::O_RDWR | libc::O_CREAT).unwrap();
             unsafe { libc::write(3, b"x".as_ptr().cast(), 1) };
             sluice_sandbox::child::exit(0)
@@ -132,7 +132,7 @@ pub fn act(name: &str, payload: &Value) -> Option<Got> {
             unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
             Ok(())
         }
-        // What a mould may do and its copies may not.
+        // What a zygote may do and its forks may not.
         "a_copy_of_the_copy" => {
             let flags = i64::from(libc::CLONE_PIDFD | libc::SIGCHLD);
             call(libc::SYS_clone, [flags, 0, address(), 0, 0, 0])
@@ -141,7 +141,7 @@ pub fn act(name: &str, payload: &Value) -> Option<Got> {
         "nothing_as_the_pipe" => call(libc::SYS_dup3, [0, 3, 0, 0, 0, 0]),
         "signal_the_mould" => call(libc::SYS_tgkill, [1, 1, 9, 0, 0, 0]),
         "outlive_the_mould" => call(libc::SYS_prctl, [1, 0, 0, 0, 0, 0]),
-        // Kernel doors.
+        // Kernel interfaces.
         "io_uring" => call(libc::SYS_io_uring_setup, [8, address(), 0, 0, 0, 0]),
         "bpf" => call(libc::SYS_bpf, [0, address(), 64, 0, 0, 0]),
         "perf" => call(libc::SYS_perf_event_open, [address(), 0, -1, -1, 0, 0]),
@@ -188,7 +188,7 @@ fn address() -> i64 {
 }
 
 /// Writes into a file of the scratch folder until it is refused.
-fn fill() -> Got {
+fn fill() -> EvilActResult {
     let name = text("draft");
     let file = unsafe { libc::openat(4, name.as_ptr(), libc::O_WRONLY | libc::O_CREAT, 0o600) };
     assert!(file >= 0, "a draft can be made");
@@ -201,13 +201,13 @@ fn fill() -> Got {
 
 /// `open` through the gate for 32-bit programs, whose numbers mean other calls.
 #[cfg(target_arch = "x86_64")]
-fn int_80() -> Got {
+fn int_80() -> EvilActResult {
     let result: i64;
     unsafe { std::arch::asm!("int 0x80", inlateout("rax") 20_i64 => result) };
     if result >= 0 { Ok(()) } else { Err(-result) }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn int_80() -> Got {
+fn int_80() -> EvilActResult {
     Err(0)
 }

@@ -1,13 +1,13 @@
-//! Acts against the parent, over the socket.
+//! Attacks on the parent, over the socket.
 
-use crate::{Got, calls};
+use crate::{EvilActResult, calls};
 use sluice_sandbox::child;
 
 /// The socket, by its number.
 const SOCKET: i32 = 3;
 
-/// Does the act, if it is one of these.
-pub fn act(name: &str) -> Option<Got> {
+/// Runs the act, if it is one of these.
+pub fn act(name: &str) -> Option<EvilActResult> {
     match name {
         "oversized_frame" => send(&u32::MAX.to_le_bytes()),
         "tiny_frame" => send(&[1, 0, 0, 0, 70]),
@@ -34,7 +34,7 @@ pub fn act(name: &str) -> Option<Got> {
             let mut bytes = head[..4].to_vec();
             bytes.copy_from_slice(&(24_u32 << 20).to_le_bytes());
             send(&bytes);
-            // As much as was promised would be far more than its head may be.
+            // The promised length would be far more than a head may have.
             let mut second = vec![70, 0];
             second.extend((20_u32 << 20).to_le_bytes());
             send(&second);
@@ -77,11 +77,11 @@ pub fn act(name: &str) -> Option<Got> {
         },
         _ => return None,
     }
-    // The parent is to answer this with death; it is not ours to leave.
+    // The parent must answer this with a kill; the worker must not exit by itself.
     calls::hang()
 }
 
-/// A frame with a proper length of its own and whatever else inside.
+/// A frame with a correct length and arbitrary content.
 fn framed(kind: u8, blobs: u8, head: &[u8], lengths: &[u32]) -> Vec<u8> {
     let mut body = vec![kind, blobs];
     body.extend((head.len() as u32).to_le_bytes());

@@ -1,4 +1,4 @@
-//! A worker that does what a worker must not, for the tests of this crate.
+//! A worker that misbehaves, for the tests of this crate.
 //!
 //! It locks itself in exactly as the real one does, then misbehaves as its job says. Not part of the product.
 //! If an act did not kill it, it reports whether it got what it wanted, so that the test can see an escape.
@@ -16,18 +16,18 @@ mod frames;
 mod sockets;
 
 use serde_json::{Value, json};
-use sluice_sandbox::child::{self, EXIT_PANICKED, Inside};
-use sluice_sandbox::protocol::{Exchange, Item, Outcome, Report};
+use sluice_sandbox::child::{self, EXIT_PANICKED, LockedInWorker};
+use sluice_sandbox::protocol::{WorkerExchange, WorkerItem, WorkerJobOutcome, WorkerReport};
 
-/// Jobs this process has had.
+/// Number of jobs that this process has had.
 static LIVES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// What an act got: the errno it was refused with, or nothing if it succeeded.
-pub type Got = Result<(), i64>;
+/// The result of an act: the errno of its refusal, or `Ok` if it succeeded.
+pub type EvilActResult = Result<(), i64>;
 
 fn main() {
     if std::env::args_os().nth(1).is_some_and(|role| role == "stranger") {
-        sluice_sandbox::stranger::enter();
+        sluice_sandbox::third_party::enter();
     }
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
@@ -41,15 +41,15 @@ fn main() {
         child::exit(EXIT_PANICKED);
     }));
     let Ok(mut inside) = child::enter(|| ()) else { child::exit(70) };
-    if inside.is_mould() {
-        inside = inside.copies().unwrap_or_else(|_| child::exit(74));
+    if inside.is_zygote() {
+        inside = inside.serve_as_zygote().unwrap_or_else(|_| child::exit(74));
     }
     let Ok(job) = inside.job() else { child::exit(71) };
     let act = job.kind.clone();
     let payload = job.payload.clone();
     let got = match act.as_str() {
         "echo" => {
-            let report = Report { outcome: Outcome::Done(payload), attachments: job.attachments };
+            let report = WorkerReport { outcome: WorkerJobOutcome::Done(payload), attachments: job.attachments };
             inside.report(report).unwrap();
             child::exit(0);
         }
@@ -59,7 +59,7 @@ fn main() {
         }
         "items" => {
             for n in 0..3 {
-                inside.item(Item { payload: json!(n), attachments: vec![vec![n; 10]] }).unwrap();
+                inside.item(WorkerItem { payload: json!(n), attachments: vec![vec![n; 10]] }).unwrap();
             }
             done(inside, json!(null));
         }
@@ -77,7 +77,7 @@ fn main() {
             inside.exchange(exchange()).unwrap();
         },
         "descriptors" => {
-            // Reading nothing tells open from closed; the scratch folder cannot be read and can be asked about.
+            // A read of zero bytes tells open from closed; the scratch folder cannot be read but supports `fstat`.
             let (mut room, mut status) = ([0_u8; 1], [0_u64; 32]);
             let with_scratch = inside.scratch().is_some();
             let mut open = |fd: &i32| unsafe {
@@ -92,7 +92,7 @@ fn main() {
         "exit_silently" => child::exit(0),
         "exit_three" => child::exit(3),
         "report_and_stay" => {
-            inside.report(Report { outcome: Outcome::Done(json!(1)), attachments: Vec::new() }).unwrap();
+            inside.report(WorkerReport { outcome: WorkerJobOutcome::Done(json!(1)), attachments: Vec::new() }).unwrap();
             calls::hang();
         }
         "fill_memory" => {
@@ -115,13 +115,19 @@ fn main() {
     done(inside, json!({"escaped": got.is_ok(), "errno": got.err()}));
 }
 
-fn done(inside: Inside, value: Value) -> ! {
-    let report = Report { outcome: Outcome::Done(value), attachments: Vec::new() };
+fn done(inside: LockedInWorker, value: Value) -> ! {
+    let report = WorkerReport { outcome: WorkerJobOutcome::Done(value), attachments: Vec::new() };
     child::exit(if inside.report(report).is_ok() { 0 } else { 72 })
 }
 
-fn exchange() -> Exchange {
-    Exchange { ticket: "t".into(), method: "GET".into(), path: "/".into(), headers: Vec::new(), body: vec![1; 100] }
+fn exchange() -> WorkerExchange {
+    WorkerExchange {
+        ticket: "t".into(),
+        method: "GET".into(),
+        path: "/".into(),
+        headers: Vec::new(),
+        body: vec![1; 100],
+    }
 }
 
 #[expect(unconditional_recursion, reason = "that is the act")]

@@ -1,6 +1,7 @@
-//! Acts of a program of others that looks for a way out of its network: every family, kind, protocol, flag and option.
+//! Attacks of a third-party program that looks for a way out of its network: every family, kind, protocol, flag and
+//! option.
 //!
-//! Takes where there is something to reach; prints what it could open and do. Who was reached, the test sees outside.
+//! Takes targets to reach; prints what it could open and do. The test observes from outside which targets were reached.
 
 use std::io::Write as _;
 use std::mem::size_of;
@@ -9,11 +10,11 @@ use libc::{c_int, c_void, socklen_t};
 
 /// One more than the last family of the kernel.
 const FAMILIES: c_int = 48;
-/// Every kind there is: stream, datagram, raw, reliable, ordered packets, DCCP, packets of the link.
+/// Every kind: stream, datagram, raw, reliable, sequenced packets, DCCP, link-level packets.
 const KINDS: [c_int; 7] = [1, 2, 3, 4, 5, 6, 10];
 /// One more than the last protocol (MPTCP is 262).
 const PROTOCOLS: c_int = 264;
-/// Options of TCP and of the layers that sit on it.
+/// Options of TCP and of the layers above it.
 const OPTIONS: c_int = 64;
 
 /// `sockets PORT-TO-TRY SOCKET-FILE-TO-TRY`.
@@ -48,7 +49,7 @@ pub fn look_for_a_way_out(mut arguments: impl Iterator<Item = String>) -> ! {
             println!("listen {family} {kind} {protocol}");
         }
     }
-    // The same call by the number it has with short pointers.
+    // The same call by its number with short pointers (x32).
     #[cfg(target_arch = "x86_64")]
     if unsafe { libc::syscall(0x4000_0000 | libc::SYS_socket, libc::AF_INET, libc::SOCK_DGRAM, 0) } >= 0 {
         println!("x32");
@@ -61,7 +62,7 @@ pub fn look_for_a_way_out(mut arguments: impl Iterator<Item = String>) -> ! {
     sluice_sandbox::child::exit(0)
 }
 
-/// `reach PORT`: speaks to what listens at a port of loopback, as an honest program does.
+/// `reach PORT`: connects to a listener at a loopback port, as an honest program does.
 pub fn reach(mut arguments: impl Iterator<Item = String>) -> ! {
     let port: u16 = arguments.next().and_then(|port| port.parse().ok()).unwrap();
     let mut line = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -72,21 +73,21 @@ pub fn reach(mut arguments: impl Iterator<Item = String>) -> ! {
     sluice_sandbox::child::exit(0)
 }
 
-struct Socket(c_int);
+struct RawProbeSocket(c_int);
 
-impl Drop for Socket {
+impl Drop for RawProbeSocket {
     fn drop(&mut self) {
         unsafe { libc::close(self.0) };
     }
 }
 
-fn open(family: c_int, kind: c_int, protocol: c_int) -> Option<Socket> {
+fn open(family: c_int, kind: c_int, protocol: c_int) -> Option<RawProbeSocket> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let socket = unsafe { libc::socket(family, kind | flags, protocol) };
-    (socket >= 0).then_some(Socket(socket))
+    (socket >= 0).then_some(RawProbeSocket(socket))
 }
 
-/// Loopback as a family spells it; both spellings of IPv6.
+/// The loopback address of a family; both forms for IPv6.
 fn addresses(family: c_int, port: u16) -> Vec<Vec<u8>> {
     let port = port.to_be_bytes();
     let head = |family: c_int| [&u16::try_from(family).unwrap().to_ne_bytes()[..], &port].concat();
@@ -97,8 +98,8 @@ fn addresses(family: c_int, port: u16) -> Vec<Vec<u8>> {
     }
 }
 
-/// Every way to send to an address there is, each with a fresh socket.
-fn try_everything(fresh: impl Fn() -> Option<Socket>, to: &[u8]) {
+/// Tries every way to send to an address, each with a fresh socket.
+fn try_everything(fresh: impl Fn() -> Option<RawProbeSocket>, to: &[u8]) {
     let address = (to.as_ptr().cast::<libc::sockaddr>(), to.len() as socklen_t);
     if let Some(socket) = fresh() {
         unsafe { libc::connect(socket.0, address.0, address.1) };

@@ -8,4 +8,4 @@ pub(crate) mod privileges;
 pub(crate) mod root;
 pub(crate) mod seccomp;
 pub(crate) mod signals;
-pub(crate) mod wide;
+pub(crate) mod third_party;

@@ -1,64 +1,64 @@
-//! The layers of the jail: which are on, and which must be.
+//! The layers of the jail: which are on, and which are mandatory.
 //!
-//! Takes what was tried; gives a list people can read. Promise: a layer that nobody reported counts as off.
+//! Takes the results of setting them up; gives a list for people. Promise: a layer without a report counts as off.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What happens when a layer cannot be had.
+/// What happens when a layer is not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// No job is done without every mandatory layer.
+pub enum JailMode {
+    /// No job runs without every mandatory layer.
     Required,
-    /// The job is done with what there is, and everyone is told.
+    /// The job runs with the layers that are available, and everyone is notified.
     Degraded,
 }
 
 /// One layer of the jail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LayerName {
-    /// No descriptor but the frame socket, three times nothing, and perhaps the scratch folder.
+pub enum JailLayerName {
+    /// No descriptor except the frame socket, `/dev/null` three times, and perhaps the scratch folder.
     Descriptors,
-    /// No environment.
+    /// An empty environment.
     Environment,
-    /// Memory, processor time, files, processes.
+    /// Limits on memory, processor time, files and processes.
     Limits,
-    /// No capability, and none to be had.
+    /// No capabilities, and no way to get any.
     Privileges,
-    /// Nobody can look into its memory, and it leaves no core.
+    /// No other process can read its memory, and it leaves no core dump.
     Dumpable,
-    /// Own users, processes, network, mounts, host name, message queues.
+    /// Its own user, process, network, mount, host name and message queue namespaces.
     Namespaces,
     /// An empty root folder.
     EmptyRoot,
-    /// No file, no port, no abstract socket, no signal.
+    /// Landlock: no file, no port, no abstract socket, no signal.
     Landlock,
-    /// No system call but those of the list.
+    /// Seccomp: no system call except those of the list.
     Seccomp,
 }
 
-/// How one layer went.
+/// The state of one layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Layer {
-    /// Which.
-    pub name: LayerName,
-    /// Whether it holds.
+pub struct JailLayer {
+    /// The name of the layer.
+    pub name: JailLayerName,
+    /// Whether it is in force.
     pub on: bool,
-    /// What holds, or why it does not.
+    /// What is in force, or why it is not.
     pub detail: String,
 }
 
 /// All layers of one worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Layers(Vec<Layer>);
+pub struct JailLayers(Vec<JailLayer>);
 
-impl LayerName {
-    /// All of them, in the order in which they are put on.
+impl JailLayerName {
+    /// All layers, in the order in which they are set up.
     pub const ALL: [Self; 9] = [
         Self::Descriptors,
         Self::Environment,
@@ -71,7 +71,7 @@ impl LayerName {
         Self::Seccomp,
     ];
 
-    /// As people read it.
+    /// The name for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -87,8 +87,8 @@ impl LayerName {
         }
     }
 
-    /// Whether no job is done without it. Many systems forbid namespaces to ordinary users, and what they
-    /// give is given a second time by Landlock and seccomp; so they are used where they are allowed.
+    /// Whether no job runs without this layer. Many systems forbid namespaces to ordinary users; Landlock and seccomp
+    /// give the same protection, so namespaces are used only where they are allowed.
     #[must_use]
     pub const fn is_mandatory(self) -> bool {
         match self {
@@ -104,24 +104,24 @@ impl LayerName {
     }
 }
 
-impl fmt::Display for LayerName {
+impl fmt::Display for JailLayerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl Layers {
-    /// Writes down how a layer went.
-    pub(crate) fn note<E: fmt::Display>(&mut self, name: LayerName, went: Result<String, E>) {
+impl JailLayers {
+    /// Records the result of setting up a layer.
+    pub(crate) fn note<E: fmt::Display>(&mut self, name: JailLayerName, went: Result<String, E>) {
         let (on, detail) = match went {
             Ok(detail) => (true, detail),
             Err(why) => (false, why.to_string()),
         };
-        self.0.push(Layer { name, on, detail: detail.chars().take(200).collect() });
+        self.0.push(JailLayer { name, on, detail: detail.chars().take(200).collect() });
     }
 
-    /// Writes down how a layer went that was put on a second time. It holds only if it did both times.
-    pub(crate) fn again<E: fmt::Display>(&mut self, name: LayerName, went: Result<String, E>) {
+    /// Records the result of a layer that was set up a second time. It is in force only if both succeeded.
+    pub(crate) fn again<E: fmt::Display>(&mut self, name: JailLayerName, went: Result<String, E>) {
         let held = self.has(name);
         if held || went.is_err() {
             self.0.retain(|layer| layer.name != name);
@@ -129,33 +129,33 @@ impl Layers {
         }
     }
 
-    /// Each, as it was put on.
-    pub fn iter(&self) -> impl Iterator<Item = &Layer> {
+    /// Each layer, in the order of the records.
+    pub fn iter(&self) -> impl Iterator<Item = &JailLayer> {
         self.0.iter()
     }
 
-    /// Whether a layer holds.
+    /// Whether a layer is in force.
     #[must_use]
-    pub fn has(&self, name: LayerName) -> bool {
+    pub fn has(&self, name: JailLayerName) -> bool {
         self.0.iter().any(|layer| layer.name == name && layer.on)
     }
 
-    /// The layers that do not hold.
+    /// The layers that are not in force.
     #[must_use]
-    pub fn missing(&self) -> Vec<LayerName> {
-        LayerName::ALL.into_iter().filter(|name| !self.has(*name)).collect()
+    pub fn missing(&self) -> Vec<JailLayerName> {
+        JailLayerName::ALL.into_iter().filter(|name| !self.has(*name)).collect()
     }
 
-    /// Those of them without which `required` refuses.
+    /// The missing layers that make `required` refuse.
     #[must_use]
-    pub fn missing_mandatory(&self) -> Vec<LayerName> {
+    pub fn missing_mandatory(&self) -> Vec<JailLayerName> {
         self.missing().into_iter().filter(|name| name.is_mandatory()).collect()
     }
 
-    /// Whether a job may be done in this mode.
+    /// Whether a job may run in this mode.
     #[must_use]
-    pub fn suffice(&self, mode: Mode) -> bool {
-        mode == Mode::Degraded || self.missing_mandatory().is_empty()
+    pub fn suffice(&self, mode: JailMode) -> bool {
+        mode == JailMode::Degraded || self.missing_mandatory().is_empty()
     }
 }
 
@@ -163,9 +163,9 @@ impl Layers {
 mod tests {
     use super::*;
 
-    fn all_but(missing: Option<LayerName>) -> Layers {
-        let mut layers = Layers::default();
-        for name in LayerName::ALL.into_iter().filter(|name| Some(*name) != missing) {
+    fn all_but(missing: Option<JailLayerName>) -> JailLayers {
+        let mut layers = JailLayers::default();
+        for name in JailLayerName::ALL.into_iter().filter(|name| Some(*name) != missing) {
             layers.note(name, Ok::<_, String>("on".into()));
         }
         layers
@@ -173,20 +173,20 @@ mod tests {
 
     #[test]
     fn a_missing_mandatory_layer_refuses_and_a_missing_namespace_does_not() {
-        assert!(all_but(None).suffice(Mode::Required));
-        for name in LayerName::ALL {
+        assert!(all_but(None).suffice(JailMode::Required));
+        for name in JailLayerName::ALL {
             let layers = all_but(Some(name));
-            assert_eq!(layers.suffice(Mode::Required), !name.is_mandatory(), "{name}");
-            assert!(layers.suffice(Mode::Degraded));
+            assert_eq!(layers.suffice(JailMode::Required), !name.is_mandatory(), "{name}");
+            assert!(layers.suffice(JailMode::Degraded));
             assert_eq!(layers.missing(), [name]);
         }
     }
 
     #[test]
     fn a_layer_that_failed_or_was_never_tried_is_off() {
-        let mut layers = Layers::default();
-        layers.note(LayerName::Seccomp, Err("the kernel has none"));
-        assert!(!layers.has(LayerName::Seccomp) && !layers.has(LayerName::Landlock));
-        assert!(!layers.suffice(Mode::Required));
+        let mut layers = JailLayers::default();
+        layers.note(JailLayerName::Seccomp, Err("the kernel has none"));
+        assert!(!layers.has(JailLayerName::Seccomp) && !layers.has(JailLayerName::Landlock));
+        assert!(!layers.suffice(JailMode::Required));
     }
 }

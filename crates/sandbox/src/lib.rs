@@ -1,9 +1,9 @@
-//! How a worker is locked in, spoken to, timed out and buried.
+//! Locks a worker in, talks to it, enforces its time limits and reaps it.
 //!
-//! A worker is a fresh exec of a program (ours, in its hidden worker role) that does one job and ends. The
-//! gateway holds the [`parent`] half: it spawns, watches, kills and reaps. The process itself calls
-//! [`child::enter`] before it reads a byte of its job. The two talk in [`protocol`] frames over one socket.
-//! Promise: nothing a worker sends, does or leaves undone stops the parent, and no worker outlives its watch.
+//! A worker is a fresh exec of a program (ours, in its hidden worker role) that does one job and ends. The gateway
+//! holds the [`parent`] half: it spawns, watches, kills and reaps. The process itself calls [`child::enter`] before it
+//! reads a byte of its job. The two exchange [`protocol`] frames over one socket. Promise: nothing that a worker sends,
+//! does or leaves undone stops the parent, and no worker outlives its watch.
 #![warn(missing_docs)]
 
 pub mod child;
@@ -11,12 +11,12 @@ mod jail;
 mod layers;
 pub mod parent;
 pub mod protocol;
-pub mod stranger;
+pub mod third_party;
 mod wait;
 
-pub use layers::{Layer, LayerName, Layers, Mode};
+pub use layers::{JailLayer, JailLayerName, JailLayers, JailMode};
 
-/// The version of Landlock this kernel offers; none if it has none or it is off.
+/// The version of Landlock that this kernel offers; `None` if it has none or it is off.
 #[must_use]
 pub fn landlock_version() -> Option<u32> {
     jail::landlock::version()

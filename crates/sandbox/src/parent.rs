@@ -1,15 +1,15 @@
-//! The gateway's half: spawn a worker, watch it, kill it, bury it.
+//! The gateway's half: spawns a worker, watches it, kills it, reaps it.
 //!
-//! Takes a [`Task`] and a [`Host`] that answers for the gateway; gives an [`End`]. It blocks, so each worker
-//! has a thread of its own while it lives; a [`Cancel`] ends it from anywhere. Promise: when [`Spawner::run`]
-//! returns, by whatever way, the worker is dead and reaped and its descriptors are closed.
+//! Takes a [`WorkerTask`] and a [`WorkerHost`] that answers for the gateway; gives an [`WorkerEnd`]. It blocks, so each worker has its
+//! own thread while it lives; a [`WorkerCancel`] ends it from any thread. Promise: whenever [`Spawner::run`] returns, the
+//! worker is dead and reaped and its descriptors are closed.
 
 mod end;
-mod life;
-pub mod mould;
+mod process;
 mod start;
-pub mod stranger;
+pub mod third_party;
 mod watch;
+pub mod zygote;
 
 use std::ffi::CString;
 use std::io;
@@ -20,38 +20,41 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode as FileMode, OFlags};
-use sluice_core::crash::Cause;
-use sluice_core::{Clock, Span};
+use sluice_core::crash::CrashCause;
+use sluice_core::{Clock, Millis};
 
-pub use end::{Crash, CutOff, End, Usage};
+pub use end::{WorkerCrash, WorkerCutOffReason, WorkerEnd, WorkerUsage};
 
-use crate::layers::{LayerName, Layers, Mode};
-use crate::protocol::{Exchange, Item, Job, Malformed, Progress, Reply, Report, ToWorker};
+use crate::layers::{JailLayerName, JailLayers, JailMode};
+use crate::protocol::{
+    ExchangeReply, MessageToWorker, WorkerExchange, WorkerFrameError, WorkerItem, WorkerJob, WorkerProgress,
+    WorkerReport,
+};
 
 /// How much a worker may use before it is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// From spawn to end.
-    pub wall: Span,
+pub struct WorkerLimits {
+    /// Time from spawn to end.
+    pub wall: Millis,
     /// Processor time; the kernel counts in whole seconds.
-    pub cpu: Span,
+    pub cpu: Millis,
     /// Address space, in bytes.
     pub memory: u64,
     /// Largest file in the scratch folder, in bytes.
     pub scratch_bytes: u64,
-    /// Frames it may send.
+    /// Most frames that it may send.
     pub frames: u64,
-    /// Bytes it may send.
+    /// Most bytes that it may send.
     pub bytes: u64,
-    /// Exchanges it may ask for.
+    /// Most exchanges that it may request.
     pub exchanges: u64,
 }
 
-impl Default for Limits {
+impl Default for WorkerLimits {
     fn default() -> Self {
         Self {
-            wall: Span::from_mins(5),
-            cpu: Span::from_secs(30),
+            wall: Millis::from_mins(5),
+            cpu: Millis::from_secs(30),
             memory: 256 << 20,
             scratch_bytes: 16 << 20,
             frames: 20_000,
@@ -61,76 +64,76 @@ impl Default for Limits {
     }
 }
 
-/// What a worker is started for.
+/// The task of a worker.
 #[derive(Debug)]
-pub struct Task<'a> {
+pub struct WorkerTask<'a> {
     /// The job.
-    pub job: Job,
-    /// How much it may use.
-    pub limits: Limits,
+    pub job: WorkerJob,
+    /// Its limits.
+    pub limits: WorkerLimits,
     /// Whether a missing layer refuses it.
-    pub mode: Mode,
-    /// A folder of its own, if it has one.
+    pub mode: JailMode,
+    /// Its own folder, if it has one.
     pub scratch: Option<&'a Path>,
 }
 
-/// Answers a worker on behalf of the gateway. What it is given was checked for its shape and for nothing else.
-pub trait Host {
-    /// Sends something, or refuses. `left` is how long the worker may still live: longer is useless.
+/// Answers a worker on behalf of the gateway. Only the shape of its messages has been checked.
+pub trait WorkerHost {
+    /// Sends a request, or refuses. `left` is the remaining lifetime of the worker: a longer request is useless.
     ///
     /// # Errors
-    /// The worker is to be ended, and for what.
-    fn exchange(&mut self, exchange: Exchange, left: Span) -> Result<Reply, Cause>;
+    /// The cause, when the worker must be ended.
+    fn exchange(&mut self, exchange: WorkerExchange, left: Millis) -> Result<ExchangeReply, CrashCause>;
 
     /// Takes one result.
     ///
     /// # Errors
-    /// The worker is to be ended, and for what.
-    fn item(&mut self, item: Item) -> Result<(), Cause>;
+    /// The cause, when the worker must be ended.
+    fn item(&mut self, item: WorkerItem) -> Result<(), CrashCause>;
 
-    /// Hears how far it is.
-    fn progress(&mut self, progress: Progress) {
+    /// Receives the progress.
+    fn progress(&mut self, progress: WorkerProgress) {
         let _unheard = progress;
     }
 }
 
-/// A worker that needs no outside: exchanges are refused, items are not expected.
+/// A host for a worker that needs no outside: exchanges are refused, items are not expected.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Alone;
+pub struct RefusingWorkerHost;
 
-impl Host for Alone {
-    fn exchange(&mut self, _: Exchange, _: Span) -> Result<Reply, Cause> {
-        let text = "this job has no way out".to_owned();
-        Ok(Reply::Refused { code: "egress.none".into(), text, not_sent: true })
+impl WorkerHost for RefusingWorkerHost {
+    fn exchange(&mut self, _: WorkerExchange, _: Millis) -> Result<ExchangeReply, CrashCause> {
+        let text = "this job may not send requests".to_owned();
+        Ok(ExchangeReply::Refused { code: "egress.none".into(), text, not_sent: true })
     }
 
-    fn item(&mut self, _: Item) -> Result<(), Cause> {
-        Err(Cause::MalformedFrame)
+    fn item(&mut self, _: WorkerItem) -> Result<(), CrashCause> {
+        Err(CrashCause::MalformedFrame)
     }
 }
 
-/// Why a worker was not started, or not given its job.
+/// Why a worker was not started, or did not get its job.
 #[derive(Debug, thiserror::Error)]
-pub enum NotStarted {
+pub enum WorkerStartError {
     /// It could not be started.
     #[error("the worker could not be started: {0}")]
     Spawn(#[source] io::Error),
-    /// Layers are missing that must not be.
+    /// Mandatory layers are missing.
     #[error("the worker was not given its job: missing {}", names(.0))]
-    Layers(Vec<LayerName>),
-    /// It ended before it was locked in: not our program, or one of another release.
+    Layers(Vec<JailLayerName>),
+    /// It ended before it was locked in: not our program, or a program of another release.
     #[error("the worker ended before it was locked in ({0})")]
     NoWorker(String),
-    /// The job is larger than it may be, or has no kind.
+    /// The job is too large, or has no kind.
     #[error("the job cannot be given to a worker: {0}")]
-    Job(#[from] Malformed),
+    Job(#[from] WorkerFrameError),
 }
 
-fn names(layers: &[LayerName]) -> String {
+fn names(layers: &[JailLayerName]) -> String {
     layers.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-impl NotStarted {
+impl WorkerStartError {
     /// Stable code.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -143,26 +146,26 @@ impl NotStarted {
     }
 }
 
-/// What ended well.
+/// The result of a worker that ended well.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Done {
-    /// What the worker reported.
-    pub report: Report,
-    /// How it was locked in.
-    pub layers: Layers,
-    /// What it used.
-    pub usage: Usage,
+pub struct FinishedWorker {
+    /// The worker's report.
+    pub report: WorkerReport,
+    /// The layers that locked it in.
+    pub layers: JailLayers,
+    /// The resources that it used.
+    pub usage: WorkerUsage,
 }
 
-/// The program workers are started from, held open: what is at its path later does not matter.
+/// The program from which workers are started, held open: a later change at its path has no effect.
 #[derive(Debug)]
-pub struct Program(OwnedFd);
+pub struct WorkerProgram(OwnedFd);
 
-impl Program {
-    /// The program that runs now.
+impl WorkerProgram {
+    /// The running program.
     ///
     /// # Errors
-    /// `/proc` is not there.
+    /// When `/proc` does not exist.
     pub fn own() -> io::Result<Self> {
         Self::at(Path::new("/proc/self/exe"))
     }
@@ -170,7 +173,7 @@ impl Program {
     /// A program at a path. It must call [`crate::child::enter`] when its first argument is `worker`.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// When it cannot be opened.
     pub fn at(path: &Path) -> io::Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -178,41 +181,41 @@ impl Program {
     }
 }
 
-/// Ends a worker from anywhere.
+/// Ends a worker from any thread.
 #[derive(Debug, Clone)]
-pub struct Cancel(Arc<OwnedFd>);
+pub struct WorkerCancel(Arc<OwnedFd>);
 
-impl Cancel {
-    /// Not cancelled yet.
+impl WorkerCancel {
+    /// A handle that is not cancelled yet.
     ///
     /// # Errors
-    /// There are too many open files.
+    /// When there are too many open files.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
 
-    /// Ends the worker that watches it, now or as soon as there is one. Twice is as good as once.
+    /// Ends the worker that watches it, now or as soon as there is one. A second call has no effect.
     pub fn cancel(&self) {
-        // The only way this fails is a counter that is full, and then it is cancelled already.
+        // This fails only if the counter is full, and then it is cancelled already.
         let _written = rustix::io::write(self.0.as_fd(), &1_u64.to_ne_bytes());
     }
 }
 
 /// Starts workers.
 pub struct Spawner {
-    program: Program,
-    /// What workers have for the three standard descriptors.
+    program: WorkerProgram,
+    /// The three standard descriptors of workers: `/dev/null`.
     nothing: OwnedFd,
     clock: Arc<dyn Clock>,
-    namespaces: Namespaces,
+    namespaces: NamespacesMode,
 }
 
 /// Whether workers get namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Namespaces {
+pub enum NamespacesMode {
     /// Where the system allows it.
     WhereAllowed,
-    /// Never: for measurements, and for tests of what is left without them.
+    /// Never: for measurements, and for tests of the protection without them.
     Off,
 }
 
@@ -226,52 +229,57 @@ impl Spawner {
     /// Starts workers from this program.
     ///
     /// # Errors
-    /// There is no `/dev/null`.
-    pub fn new(program: Program, clock: Arc<dyn Clock>) -> io::Result<Self> {
+    /// When there is no `/dev/null`.
+    pub fn new(program: WorkerProgram, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let nothing = start::high(&rustix::fs::open("/dev/null", flags, FileMode::empty())?)?;
-        Ok(Self { program, nothing, clock, namespaces: Namespaces::WhereAllowed })
+        Ok(Self { program, nothing, clock, namespaces: NamespacesMode::WhereAllowed })
     }
 
-    /// With or without namespaces.
+    /// Sets whether workers get namespaces.
     #[must_use]
-    pub fn namespaces(mut self, namespaces: Namespaces) -> Self {
+    pub fn namespaces(mut self, namespaces: NamespacesMode) -> Self {
         self.namespaces = namespaces;
         self
     }
 
-    /// Starts a worker, gives it its job, and stays until it is over.
+    /// Starts a worker, gives it its job, and waits until it has ended.
     ///
     /// # Errors
-    /// It could not be started, or was not locked in well enough to be given the job.
-    pub fn run(&self, mut task: Task<'_>, host: &mut dyn Host, cancel: &Cancel) -> Result<End, NotStarted> {
+    /// When it could not be started, or was not locked in well enough to get the job.
+    pub fn run(
+        &self,
+        mut task: WorkerTask<'_>,
+        host: &mut dyn WorkerHost,
+        cancel: &WorkerCancel,
+    ) -> Result<WorkerEnd, WorkerStartError> {
         if !task.job.has_a_kind() {
-            return Err(NotStarted::Job(Malformed::Shape));
+            return Err(WorkerStartError::Job(WorkerFrameError::Shape));
         }
-        let nothing = Job { kind: String::new(), payload: serde_json::Value::Null, attachments: Vec::new() };
-        let job = ToWorker::Job(std::mem::replace(&mut task.job, nothing)).encode()?;
+        let nothing = WorkerJob { kind: String::new(), payload: serde_json::Value::Null, attachments: Vec::new() };
+        let job = MessageToWorker::Job(std::mem::replace(&mut task.job, nothing)).encode()?;
         let started = self.clock.since_boot();
         let scratch = match task.scratch {
             Some(folder) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
                 let opened = rustix::fs::open(folder, flags, FileMode::empty()).map_err(io::Error::from);
-                Some(opened.and_then(|folder| start::high(&folder)).map_err(NotStarted::Spawn)?)
+                Some(opened.and_then(|folder| start::high(&folder)).map_err(WorkerStartError::Spawn)?)
             }
             None => None,
         };
         let born = self.start(scratch.as_ref())?;
-        watch::watch(born, job, &task, watch::Around { host, cancel, clock: self.clock.as_ref(), started })
+        watch::watch(born, job, &task, watch::WorkerWatchContext { host, cancel, clock: self.clock.as_ref(), started })
     }
 
-    fn start(&self, scratch: Option<&OwnedFd>) -> Result<start::Born, NotStarted> {
-        let born = start::start(&start::Birth {
+    fn start(&self, scratch: Option<&OwnedFd>) -> Result<start::LaunchedProcess, WorkerStartError> {
+        let born = start::start(&start::ProcessLaunch {
             program: &self.program.0,
             role: start::WORKER,
             standard: [&self.nothing; 3],
             scratch,
             namespaces: self.namespaces,
-            network: start::BirthNetwork::Empty,
+            network: start::LaunchNetwork::Empty,
         });
-        born.map_err(NotStarted::Spawn)
+        born.map_err(WorkerStartError::Spawn)
     }
 }

@@ -1,28 +1,27 @@
-//! What gateway and worker say to each other.
+//! The protocol between gateway and worker.
 //!
-//! The gateway sends [`Terms`], one [`Job`] and a [`Reply`] to each [`Exchange`]; the worker sends [`Locked`]
-//! first, then exchanges, [`Item`]s and [`Progress`] as the job goes on, and one [`Report`] at the end. What a
-//! job means is the business of its kind: here it is a name, JSON and attached bytes. Promise: whatever bytes
-//! come, the answer is a message that has the right shape or [`Malformed`]; nothing larger than the limits
-//! is kept in memory.
+//! The gateway sends [`WorkerTerms`], one [`WorkerJob`] and a [`ExchangeReply`] to each [`WorkerExchange`]; the worker sends [`LockedInMessage`] first,
+//! then exchanges, [`WorkerItem`]s and [`WorkerProgress`] during the job, and one [`WorkerReport`] at the end. The kind of a job defines
+//! its meaning: here it is a name, JSON and attached bytes. Promise: any bytes give either a message of the right shape
+//! or [`WorkerFrameError`]; nothing larger than the limits is kept in memory.
 
 mod frame;
-pub(crate) mod mould;
+pub(crate) mod zygote;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sluice_core::json::{self, Limits};
+use sluice_core::json::{self, JsonLimits};
 
-pub use frame::{Decoder, Frame, MAX_BLOBS, MAX_FRAME, MAX_HEAD, Malformed};
+pub use frame::{MAX_BLOBS, MAX_FRAME, MAX_HEAD, WorkerFrame, WorkerFrameDecoder, WorkerFrameError};
 
-use crate::layers::{Layers, Mode};
+use crate::layers::{JailLayers, JailMode};
 
-/// JSON in the head of a frame.
-const HEAD: Limits = Limits { bytes: MAX_HEAD, depth: 64, items: 200_000 };
+/// Limits of the JSON in the head of a frame.
+const HEAD: JsonLimits = JsonLimits { bytes: MAX_HEAD, depth: 64, items: 200_000 };
 /// Longest name of a kind.
 const KIND: usize = 64;
-/// Headers of an exchange, and their lengths.
+/// Most headers of an exchange, and their lengths.
 const HEADERS: usize = 64;
 const HEADER_NAME: usize = 256;
 const HEADER_VALUE: usize = 8 << 10;
@@ -30,21 +29,21 @@ const HEADER_VALUE: usize = 8 << 10;
 const PATH: usize = 16 << 10;
 const TICKET: usize = 256;
 
-/// What a worker is told before it locks itself in. It comes from the gateway alone.
+/// The terms that a worker gets before it locks itself in. They come from the gateway alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Terms {
+pub struct WorkerTerms {
     /// Whether a missing layer ends it.
-    pub mode: Mode,
+    pub mode: JailMode,
     /// Address space, in bytes.
     pub memory: u64,
     /// Processor time, in seconds.
     pub cpu_seconds: u64,
-    /// Largest file in the scratch folder; without one, nothing.
+    /// Largest file in the scratch folder; `None` without one.
     pub scratch_bytes: Option<u64>,
     /// Whether the parent could give it namespaces, and if not, why.
     pub namespaces: Result<(), String>,
-    /// It is a mould: it never has a job itself, copies of it do.
+    /// Whether it is a zygote: it never gets a job itself, its forks do.
     #[serde(default)]
     pub mould: bool,
 }
@@ -52,52 +51,52 @@ pub struct Terms {
 /// One job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Job {
-    /// Which of the worker's kinds: `content.clean`.
+pub struct WorkerJob {
+    /// The kind of job: `content.clean`.
     pub kind: String,
-    /// What the kind wants to know.
+    /// The parameters of the job.
     pub payload: Value,
-    /// Bytes that belong to it.
+    /// Attached bytes.
     #[serde(skip)]
     pub attachments: Vec<Vec<u8>>,
 }
 
-/// How the worker is locked in. Sent before it has read a byte of the job.
+/// The report of the worker's locks. Sent before it has read a byte of the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Locked {
-    /// Each layer.
-    pub layers: Layers,
+pub struct LockedInMessage {
+    /// The state of each layer.
+    pub layers: JailLayers,
 }
 
-/// What a worker wants sent: the gateway's egress decides whether, and adds what the worker must not know.
+/// A request that a worker wants sent: egress decides, and adds what the worker must not know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Exchange {
-    /// The right it was given for this job.
+pub struct WorkerExchange {
+    /// The ticket of this job.
     pub ticket: String,
-    /// `GET`, `POST`, …
+    /// The method: `GET`, `POST`, …
     pub method: String,
     /// Path and query, beginning with a slash.
     pub path: String,
     /// Headers, without credentials.
     pub headers: Vec<(String, String)>,
-    /// Body.
+    /// The body.
     #[serde(skip)]
     pub body: Vec<u8>,
 }
 
-/// What became of an exchange.
+/// The result of an exchange.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Reply {
+pub enum ExchangeReply {
     /// The service answered.
     Answer {
-        /// HTTP status.
+        /// The HTTP status.
         status: u16,
-        /// Headers.
+        /// The headers.
         headers: Vec<(String, String)>,
-        /// Body.
+        /// The body.
         #[serde(skip)]
         body: Vec<u8>,
     },
@@ -105,9 +104,9 @@ pub enum Reply {
     Refused {
         /// A stable code.
         code: String,
-        /// Safe to show.
+        /// A text that is safe to show.
         text: String,
-        /// Whether it is certain that the service saw nothing of it.
+        /// Whether it is certain that the service received nothing of it.
         not_sent: bool,
     },
 }
@@ -115,39 +114,39 @@ pub enum Reply {
 /// One result of many, sent while the job goes on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Item {
-    /// As its kind says.
+pub struct WorkerItem {
+    /// The result, as its kind defines it.
     pub payload: Value,
-    /// Bytes that belong to it.
+    /// Attached bytes.
     #[serde(skip)]
     pub attachments: Vec<Vec<u8>>,
 }
 
-/// How far it is.
+/// The progress of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Progress {
-    /// Steps done.
+pub struct WorkerProgress {
+    /// Steps that are done.
     pub done: u64,
-    /// Steps in all, if known.
+    /// Total number of steps, if known.
     pub of: Option<u64>,
 }
 
-/// Where it broke. A place in our source, never a text that may hold content.
+/// Where it crashed. A place in our source, never a text that may hold content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LastWords {
-    /// `file:line`.
+pub struct CrashLocation {
+    /// The place: `file:line`.
     pub place: String,
 }
 
 /// The end of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Report {
-    /// Whether the job was done, or the kind's own word for why not.
-    pub outcome: Outcome,
-    /// Bytes that belong to it.
+pub struct WorkerReport {
+    /// Whether the job was done, or why not.
+    pub outcome: WorkerJobOutcome,
+    /// Attached bytes.
     #[serde(skip)]
     pub attachments: Vec<Vec<u8>>,
 }
@@ -155,52 +154,52 @@ pub struct Report {
 /// Whether a job was done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Outcome {
-    /// It was; as its kind says.
+pub enum WorkerJobOutcome {
+    /// It was done; the value is defined by its kind.
     Done(Value),
-    /// It was not, for a reason the worker foresaw.
+    /// It was not done, for an expected reason.
     Failed {
         /// A stable code.
         code: String,
-        /// Safe to show.
+        /// A text that is safe to show.
         text: String,
     },
 }
 
-/// From gateway to worker.
+/// A message from gateway to worker.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ToWorker {
-    /// How it is to lock itself in.
-    Terms(Terms),
-    /// What it is to do.
-    Job(Job),
-    /// What became of its exchange.
-    Reply(Reply),
+pub enum MessageToWorker {
+    /// How it must lock itself in.
+    Terms(WorkerTerms),
+    /// Its job.
+    Job(WorkerJob),
+    /// The result of its exchange.
+    Reply(ExchangeReply),
 }
 
-/// From worker to gateway.
+/// A message from worker to gateway.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ToGateway {
-    /// The doors are shut.
-    Locked(Locked),
-    /// Please send this.
-    Exchange(Exchange),
+pub enum MessageToGateway {
+    /// The locks are on.
+    Locked(LockedInMessage),
+    /// A request to send.
+    Exchange(WorkerExchange),
     /// One result.
-    Item(Item),
-    /// How far it is.
-    Progress(Progress),
-    /// Something broke.
-    LastWords(LastWords),
-    /// The end.
-    Report(Report),
+    Item(WorkerItem),
+    /// The progress.
+    Progress(WorkerProgress),
+    /// Where it crashed.
+    LastWords(CrashLocation),
+    /// The end of the job.
+    Report(WorkerReport),
 }
 
-impl ToWorker {
-    /// As bytes.
+impl MessageToWorker {
+    /// Encodes the message.
     ///
     /// # Errors
-    /// It is larger than a frame may be.
-    pub fn encode(self) -> Result<Vec<u8>, Malformed> {
+    /// When it is larger than a frame may be.
+    pub fn encode(self) -> Result<Vec<u8>, WorkerFrameError> {
         match self {
             Self::Terms(terms) => frame::encode(1, &terms, &[]),
             Self::Job(mut job) => {
@@ -209,41 +208,41 @@ impl ToWorker {
             }
             Self::Reply(mut reply) => {
                 let body = match &mut reply {
-                    Reply::Answer { body, .. } => vec![std::mem::take(body)],
-                    Reply::Refused { .. } => Vec::new(),
+                    ExchangeReply::Answer { body, .. } => vec![std::mem::take(body)],
+                    ExchangeReply::Refused { .. } => Vec::new(),
                 };
                 frame::encode(3, &reply, &body)
             }
         }
     }
 
-    /// From a frame.
+    /// Decodes a frame.
     ///
     /// # Errors
-    /// It is none of these.
-    pub fn decode(frame: Frame) -> Result<Self, Malformed> {
-        let Frame { kind, head, blobs } = frame;
+    /// When it is not one of these messages.
+    pub fn decode(frame: WorkerFrame) -> Result<Self, WorkerFrameError> {
+        let WorkerFrame { kind, head, blobs } = frame;
         match kind {
             1 => Ok(Self::Terms(without_blobs(&head, &blobs)?)),
-            2 => Ok(Self::Job(Job { attachments: blobs, ..read(&head)? })),
+            2 => Ok(Self::Job(WorkerJob { attachments: blobs, ..read(&head)? })),
             3 => match read(&head)? {
-                Reply::Answer { status, headers, .. } => {
-                    Ok(Self::Reply(Reply::Answer { status, headers, body: only(blobs)? }))
+                ExchangeReply::Answer { status, headers, .. } => {
+                    Ok(Self::Reply(ExchangeReply::Answer { status, headers, body: only(blobs)? }))
                 }
-                refused @ Reply::Refused { .. } if blobs.is_empty() => Ok(Self::Reply(refused)),
-                Reply::Refused { .. } => Err(Malformed::Shape),
+                refused @ ExchangeReply::Refused { .. } if blobs.is_empty() => Ok(Self::Reply(refused)),
+                ExchangeReply::Refused { .. } => Err(WorkerFrameError::Shape),
             },
-            _ => Err(Malformed::Kind),
+            _ => Err(WorkerFrameError::Kind),
         }
     }
 }
 
-impl ToGateway {
-    /// As bytes.
+impl MessageToGateway {
+    /// Encodes the message.
     ///
     /// # Errors
-    /// It is larger than a frame may be.
-    pub fn encode(self) -> Result<Vec<u8>, Malformed> {
+    /// When it is larger than a frame may be.
+    pub fn encode(self) -> Result<Vec<u8>, WorkerFrameError> {
         match self {
             Self::Locked(locked) => frame::encode(65, &locked, &[]),
             Self::Exchange(mut exchange) => {
@@ -263,41 +262,43 @@ impl ToGateway {
         }
     }
 
-    /// From a frame. This reads what a hostile process wrote.
+    /// Decodes a frame. The frame comes from a process that may be hostile.
     ///
     /// # Errors
-    /// It is none of these, or a part of it is not what it must be.
-    pub fn decode(frame: Frame) -> Result<Self, Malformed> {
-        let Frame { kind, head, blobs } = frame;
+    /// When it is not one of these messages, or a part of it is invalid.
+    pub fn decode(frame: WorkerFrame) -> Result<Self, WorkerFrameError> {
+        let WorkerFrame { kind, head, blobs } = frame;
         match kind {
             65 => Ok(Self::Locked(without_blobs(&head, &blobs)?)),
             66 => {
-                let exchange = Exchange { body: only(blobs)?, ..read(&head)? };
+                let exchange = WorkerExchange { body: only(blobs)?, ..read(&head)? };
                 exchange.check()?;
                 Ok(Self::Exchange(exchange))
             }
-            67 => Ok(Self::Item(Item { attachments: blobs, ..read(&head)? })),
+            67 => Ok(Self::Item(WorkerItem { attachments: blobs, ..read(&head)? })),
             68 => Ok(Self::Progress(without_blobs(&head, &blobs)?)),
             69 => {
-                let words: LastWords = without_blobs(&head, &blobs)?;
+                let words: CrashLocation = without_blobs(&head, &blobs)?;
                 let plain = |c: char| if c.is_ascii_graphic() { c } else { '?' };
-                Ok(Self::LastWords(LastWords { place: words.place.chars().take(200).map(plain).collect() }))
+                Ok(Self::LastWords(CrashLocation { place: words.place.chars().take(200).map(plain).collect() }))
             }
             70 => {
-                let report = Report { attachments: blobs, ..read(&head)? };
+                let report = WorkerReport { attachments: blobs, ..read(&head)? };
                 match &report.outcome {
-                    Outcome::Failed { code, text } if code.len() > KIND || text.len() > 2000 => Err(Malformed::Shape),
-                    Outcome::Done(_) | Outcome::Failed { .. } => Ok(Self::Report(report)),
+                    WorkerJobOutcome::Failed { code, text } if code.len() > KIND || text.len() > 2000 => {
+                        Err(WorkerFrameError::Shape)
+                    }
+                    WorkerJobOutcome::Done(_) | WorkerJobOutcome::Failed { .. } => Ok(Self::Report(report)),
                 }
             }
-            _ => Err(Malformed::Kind),
+            _ => Err(WorkerFrameError::Kind),
         }
     }
 }
 
-impl Exchange {
-    /// Whether it can be put into a request at all. Whether it may is the egress's business.
-    fn check(&self) -> Result<(), Malformed> {
+impl WorkerExchange {
+    /// Whether it can be put into a request at all. Egress decides whether it may be sent.
+    fn check(&self) -> Result<(), WorkerFrameError> {
         let token = |text: &str, most: usize| {
             !text.is_empty()
                 && text.len() <= most
@@ -313,12 +314,12 @@ impl Exchange {
             && self.path.bytes().all(|b| b.is_ascii_graphic())
             && self.headers.len() <= HEADERS
             && self.headers.iter().all(|(name, text)| token(name, HEADER_NAME) && value(text));
-        if fine { Ok(()) } else { Err(Malformed::Shape) }
+        if fine { Ok(()) } else { Err(WorkerFrameError::Shape) }
     }
 }
 
-impl Job {
-    /// Whether a worker could be asked this.
+impl WorkerJob {
+    /// Whether this can be given to a worker.
     #[must_use]
     pub fn has_a_kind(&self) -> bool {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'_';
@@ -326,21 +327,21 @@ impl Job {
     }
 }
 
-/// The head as a type of ours: strict JSON first, then the exact shape.
-fn read<T: DeserializeOwned>(head: &[u8]) -> Result<T, Malformed> {
-    let value = json::parse(head, &HEAD).map_err(|_| Malformed::Json)?;
-    serde_json::from_value(value).map_err(|_| Malformed::Shape)
+/// The head as one of our types: strict JSON first, then the exact shape.
+fn read<T: DeserializeOwned>(head: &[u8]) -> Result<T, WorkerFrameError> {
+    let value = json::parse(head, &HEAD).map_err(|_| WorkerFrameError::Json)?;
+    serde_json::from_value(value).map_err(|_| WorkerFrameError::Shape)
 }
 
-fn without_blobs<T: DeserializeOwned>(head: &[u8], blobs: &[Vec<u8>]) -> Result<T, Malformed> {
-    if blobs.is_empty() { read(head) } else { Err(Malformed::Shape) }
+fn without_blobs<T: DeserializeOwned>(head: &[u8], blobs: &[Vec<u8>]) -> Result<T, WorkerFrameError> {
+    if blobs.is_empty() { read(head) } else { Err(WorkerFrameError::Shape) }
 }
 
-fn only(blobs: Vec<Vec<u8>>) -> Result<Vec<u8>, Malformed> {
+fn only(blobs: Vec<Vec<u8>>) -> Result<Vec<u8>, WorkerFrameError> {
     let mut blobs = blobs.into_iter();
     match (blobs.next(), blobs.next()) {
         (Some(only), None) => Ok(only),
-        _ => Err(Malformed::Shape),
+        _ => Err(WorkerFrameError::Shape),
     }
 }
 

@@ -1,24 +1,24 @@
-//! The burial of a process: how it ended, and what it used.
+//! Reaps a process: how it ended, and what it used.
 //!
-//! Takes a child of the calling process that has ended or was killed; gives what the kernel says of it, and reaps it.
+//! Takes a child of the calling process that has ended or was killed; gives the kernel's record of it, and reaps it.
 
 use std::io;
 
-use sluice_core::Span;
+use sluice_core::Millis;
 
-/// What the kernel says of a process that ended.
+/// The kernel's record of a process that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ended {
-    /// As `waitid` says why.
+pub(crate) struct ReapedProcess {
+    /// The reason code of `waitid`.
     pub(crate) code: i32,
     /// The exit code or the signal.
     pub(crate) status: i32,
     /// Processor time.
-    pub(crate) cpu: Span,
+    pub(crate) cpu: Millis,
 }
 
-/// Waits for a child, named by number or descriptor as `kind` says, and reaps it.
-pub(crate) fn wait(kind: libc::idtype_t, child: i32) -> io::Result<Ended> {
+/// Waits for a child, identified by number or descriptor according to `kind`, and reaps it.
+pub(crate) fn wait(kind: libc::idtype_t, child: i32) -> io::Result<ReapedProcess> {
     loop {
         #[expect(unsafe_code, reason = "no safe wait tells what a process used")]
         // SAFETY: all-zero is a valid value of both structures and the call fills them; a wrong number is an error of the
@@ -30,7 +30,7 @@ pub(crate) fn wait(kind: libc::idtype_t, child: i32) -> io::Result<Ended> {
             (done, about.si_code, about.si_status(), usage)
         };
         if done == 0 {
-            return Ok(Ended { code, status, cpu: spent(&usage) });
+            return Ok(ReapedProcess { code, status, cpu: spent(&usage) });
         }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
@@ -39,11 +39,11 @@ pub(crate) fn wait(kind: libc::idtype_t, child: i32) -> io::Result<Ended> {
     }
 }
 
-/// Processor time. What the kernel gives for memory is useless here: it counts what the child of a clone shared
-/// with us before it called exec.
-fn spent(usage: &libc::rusage) -> Span {
+/// Processor time. The kernel's memory figures are useless here: they count what the child of a clone shared with us
+/// before exec.
+fn spent(usage: &libc::rusage) -> Millis {
     let millis = |time: libc::timeval| {
         u64::try_from(time.tv_sec).unwrap_or(0) * 1000 + u64::try_from(time.tv_usec).unwrap_or(0) / 1000
     };
-    Span::from_millis(millis(usage.ru_utime) + millis(usage.ru_stime))
+    Millis::from_millis(millis(usage.ru_utime) + millis(usage.ru_stime))
 }

@@ -1,6 +1,6 @@
-//! One open file: sealed on the way down, opened on the way up.
+//! One open file: encrypted on write, decrypted on read.
 //!
-//! Takes the calls SQLite makes on a file, passes them to the file below. Promise: reads and writes go through the
+//! Takes the calls SQLite makes on a file, and passes them to the file below. Promise: reads and writes go through the
 //! cipher, and there is no other way to the content: memory maps are not offered.
 #![expect(unsafe_code, reason = "SQLite's files are tables of C functions")]
 
@@ -9,27 +9,27 @@ use std::slice;
 
 use rusqlite::ffi;
 
-use crate::blocks::{self, Raw};
-use crate::xts::Xts;
+use crate::blocks::{self, RawFile};
+use crate::xts::XtsCipher;
 
-/// What SQLite keeps for us; the file below lies right behind it.
+/// The memory that SQLite keeps for us; the file below lies right behind it.
 #[repr(C)]
-struct Wrapped {
-    /// First, as SQLite wants it.
+struct SealedFile {
+    /// The first field, as SQLite requires it.
     file: ffi::sqlite3_file,
-    state: *mut State,
+    state: *mut SealedFileState,
 }
 
-/// What belongs to an open file.
-struct State {
-    cipher: Xts,
-    /// Where a write is sealed before it goes.
+/// The state of an open file.
+struct SealedFileState {
+    cipher: XtsCipher,
+    /// The buffer in which a write is encrypted before it leaves.
     room: Vec<u8>,
 }
 
-/// Bytes of ours before the file below. A multiple of what any file of SQLite has to be aligned to.
+/// Our bytes before the file below. A multiple of the alignment that any file of SQLite needs.
 pub const SIZE: c_int = {
-    assert!(size_of::<Wrapped>() == 16 && align_of::<Wrapped>() == 8);
+    assert!(size_of::<SealedFile>() == 16 && align_of::<SealedFile>() == 8);
     16
 };
 
@@ -39,22 +39,22 @@ pub const SIZE: c_int = {
 /// `file` has room for [`SIZE`] bytes and the file below.
 pub unsafe fn inner(file: *mut ffi::sqlite3_file) -> *mut ffi::sqlite3_file {
     // SAFETY: by the promise of the caller this stays within the room SQLite allocated.
-    unsafe { file.cast::<Wrapped>().add(1).cast() }
+    unsafe { file.cast::<SealedFile>().add(1).cast() }
 }
 
 /// Marks a file as open.
 ///
 /// # Safety
 /// As [`inner`], and the file below is open.
-pub unsafe fn begin(file: *mut ffi::sqlite3_file, cipher: Xts) {
-    let state = Box::into_raw(Box::new(State { cipher, room: Vec::new() }));
+pub unsafe fn begin(file: *mut ffi::sqlite3_file, cipher: XtsCipher) {
+    let state = Box::into_raw(Box::new(SealedFileState { cipher, room: Vec::new() }));
     // SAFETY: the room is ours to write; it is not initialised before.
     unsafe {
-        file.cast::<Wrapped>().write(Wrapped { file: ffi::sqlite3_file { pMethods: &raw const METHODS }, state })
+        file.cast::<SealedFile>().write(SealedFile { file: ffi::sqlite3_file { pMethods: &raw const METHODS }, state })
     };
 }
 
-/// SQLite looks at what a version has: the second has shared memory and no memory maps.
+/// SQLite checks the version of the table: version 2 has shared memory and no memory maps.
 static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
     iVersion: 2,
     xClose: Some(close),
@@ -77,13 +77,13 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
     xUnfetch: None,
 };
 
-/// The file below, as blocks are read from and written to it.
-struct Below {
+/// The file below, as a source and sink of blocks.
+struct UnderlyingFile {
     file: *mut ffi::sqlite3_file,
     methods: &'static ffi::sqlite3_io_methods,
 }
 
-impl Raw for Below {
+impl RawFile for UnderlyingFile {
     type No = c_int;
 
     fn read(&mut self, into: &mut [u8], at: u64) -> Result<bool, c_int> {
@@ -126,24 +126,24 @@ impl Raw for Below {
 ///
 /// # Safety
 /// `file` was opened by [`begin`].
-unsafe fn below(file: *mut ffi::sqlite3_file) -> Below {
+unsafe fn below(file: *mut ffi::sqlite3_file) -> UnderlyingFile {
     // SAFETY: an open file has methods, and tables of methods are static.
     unsafe {
         let file = inner(file);
-        Below { file, methods: &*(*file).pMethods }
+        UnderlyingFile { file, methods: &*(*file).pMethods }
     }
 }
 
-/// What belongs to the file.
+/// The state of a file.
 ///
 /// # Safety
-/// `file` was opened by [`begin`]; SQLite uses a file from one thread at a time, so nobody else has it meanwhile.
-unsafe fn state<'a>(file: *mut ffi::sqlite3_file) -> &'a mut State {
+/// `file` was opened by [`begin`]; SQLite uses a file from one thread at a time, so nothing else uses it meanwhile.
+unsafe fn state<'a>(file: *mut ffi::sqlite3_file) -> &'a mut SealedFileState {
     // SAFETY: made by `begin`, freed by `close`, and nothing is called after that.
-    unsafe { &mut *(*file.cast::<Wrapped>()).state }
+    unsafe { &mut *(*file.cast::<SealedFile>()).state }
 }
 
-/// Passes a call through; a method the file below lacks is an error of this kind.
+/// Passes a call through; a method that the file below lacks is an error of this kind.
 macro_rules! pass {
     ($file:expr, $method:ident, $missing:expr $(, $argument:expr)*) => {{
         // SAFETY: SQLite calls with a file that is open; arguments go on as they came.
@@ -156,9 +156,9 @@ macro_rules! pass {
 
 unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
     let said = pass!(file, xClose, ffi::SQLITE_OK);
-    // SAFETY: made by `begin`; SQLite closes a file once, and the pointer is taken out for good.
+    // SAFETY: made by `begin`; SQLite closes a file once, and the pointer is removed permanently.
     unsafe {
-        let wrapped = file.cast::<Wrapped>();
+        let wrapped = file.cast::<SealedFile>();
         drop(Box::from_raw((*wrapped).state));
         (*wrapped).state = std::ptr::null_mut();
         (*file).pMethods = std::ptr::null();
@@ -168,8 +168,8 @@ unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
 
 unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, into: *mut c_void, length: c_int, at: i64) -> c_int {
     let (Ok(length), Ok(at)) = (usize::try_from(length), u64::try_from(at)) else { return ffi::SQLITE_IOERR_READ };
-    // SAFETY: the file is open; SQLite gives room for `length` bytes that nobody else uses during the call. They may be
-    // uninitialised, so they are set before they are a slice.
+    // SAFETY: the file is open; SQLite gives room for `length` bytes that nothing else uses during the call. They may
+    // be uninitialised, so they are set before they are a slice.
     let (mut below, state, into) = unsafe {
         into.cast::<u8>().write_bytes(0, length);
         (below(file), state(file), slice::from_raw_parts_mut(into.cast::<u8>(), length))
@@ -227,8 +227,8 @@ unsafe extern "C" fn sector_size(file: *mut ffi::sqlite3_file) -> c_int {
 }
 
 unsafe extern "C" fn device_characteristics(file: *mut ffi::sqlite3_file) -> c_int {
-    // Of what the disk promises, one thing still holds when written bytes are widened to blocks of 16: bytes beside
-    // them survive a lost power supply, because no disk writes less than a whole block at once.
+    // Of the properties that the disk reports, one still holds when written bytes are widened to blocks of 16: bytes
+    // beside them survive a power failure, because no disk writes less than a whole block at once.
     pass!(file, xDeviceCharacteristics, 0) & ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE
 }
 

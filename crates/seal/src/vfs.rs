@@ -1,7 +1,7 @@
-//! A file system of SQLite over its own, with a key.
+//! An SQLite file system with a key, on top of SQLite's own.
 //!
-//! Takes a key, gives a name to open databases by. Files are opened by SQLite's own file system and wrapped; names,
-//! locks, time and deletion are passed through. Promise: once the seal is dropped nothing more is opened with its key.
+//! Takes a key; gives a name under which databases are opened. SQLite's own file system opens the files, and they are
+//! wrapped; names, locks, time and deletion pass through. Promise: once the seal is dropped, its key opens nothing.
 #![expect(unsafe_code, reason = "SQLite's file systems are tables of C functions")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -12,16 +12,16 @@ use std::sync::{Mutex, PoisonError};
 use rusqlite::ffi;
 
 use crate::file;
-use crate::key::Key;
-use crate::xts::Xts;
+use crate::key::SealKey;
+use crate::xts::XtsCipher;
 
-/// Why there is no seal.
+/// Why a seal was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
-    /// SQLite has no file system to put it over.
+    /// SQLite has no file system to build on.
     #[error("SQLite offers no file system")]
     NoGround,
-    /// SQLite does not take it.
+    /// SQLite refused the file system.
     #[error("SQLite refused the sealed file system ({0})")]
     Refused(c_int),
 }
@@ -30,24 +30,24 @@ pub enum SealError {
 #[derive(Debug)]
 pub struct Seal {
     name: String,
-    shim: &'static Shim,
+    shim: &'static VfsShim,
 }
 
-/// What SQLite holds a pointer to. It is never freed: a connection may outlive the seal, and a few hundred bytes for
-/// each connected service and start are cheaper than a pointer into nothing. The key in it does end with the seal.
-struct Shim {
+/// The data that SQLite holds a pointer to. It is never freed: a connection may outlive the seal, and a few hundred
+/// bytes for each connected service and start are cheaper than a dangling pointer. The key is dropped with the seal.
+struct VfsShim {
     vfs: ffi::sqlite3_vfs,
     ground: *mut ffi::sqlite3_vfs,
-    key: Mutex<Option<Key>>,
+    key: Mutex<Option<SealKey>>,
 }
 
-// SAFETY: `vfs` and `ground` are written before anyone else sees them, except for `vfs.pNext`, which only SQLite
+// SAFETY: `vfs` and `ground` are written before anything else sees them, except for `vfs.pNext`, which only SQLite
 // touches and under its own lock; the key has a lock of its own.
-unsafe impl Sync for Shim {}
+unsafe impl Sync for VfsShim {}
 // SAFETY: as above; nothing in it belongs to a thread.
-unsafe impl Send for Shim {}
+unsafe impl Send for VfsShim {}
 
-impl std::fmt::Debug for Shim {
+impl std::fmt::Debug for VfsShim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Shim")
     }
@@ -56,16 +56,16 @@ impl std::fmt::Debug for Shim {
 static SEALS: AtomicU64 = AtomicU64::new(1);
 
 impl Seal {
-    /// Puts a key to use.
+    /// Registers a file system for a key.
     ///
     /// # Errors
-    /// When SQLite does not take another file system.
-    pub fn new(key: Key) -> Result<Self, SealError> {
+    /// When SQLite refuses another file system.
+    pub fn new(key: SealKey) -> Result<Self, SealError> {
         let name = format!("sluice-seal-{}", SEALS.fetch_add(1, Ordering::Relaxed));
         let c_name = CString::new(name.clone()).map_err(|_| SealError::NoGround)?.into_raw();
         // SAFETY: a null name asks for the file system SQLite uses by itself; the call initialises SQLite if need be.
         let ground = unsafe { ffi::sqlite3_vfs_find(ptr::null()) };
-        // SAFETY: SQLite's own file system is static; it is there or null.
+        // SAFETY: SQLite's own file system is static; the pointer is valid or null.
         let Some(below) = (unsafe { ground.as_ref() }) else { return Err(SealError::NoGround) };
         let vfs = ffi::sqlite3_vfs {
             iVersion: 2,
@@ -91,22 +91,22 @@ impl Seal {
             xGetSystemCall: None,
             xNextSystemCall: None,
         };
-        let shim: *mut Shim = Box::into_raw(Box::new(Shim { vfs, ground, key: Mutex::new(Some(key)) }));
-        // SAFETY: `shim` was just made and nobody else knows it. The pointer SQLite gets back in each call is thereby
-        // one to the whole shim, which is never freed.
+        let shim: *mut VfsShim = Box::into_raw(Box::new(VfsShim { vfs, ground, key: Mutex::new(Some(key)) }));
+        // SAFETY: `shim` was just made and nothing else knows it. The pointer SQLite gets back in each call is
+        // therefore one to the whole shim, which is never freed.
         let refused = unsafe {
             (*shim).vfs.pAppData = shim.cast();
             ffi::sqlite3_vfs_register(&raw mut (*shim).vfs, 0)
         };
-        // SAFETY: never freed; from here on only shared references to it are made, and `pNext` is read by nobody here.
-        let shim: &'static Shim = unsafe { &*shim };
+        // SAFETY: never freed; from here on only shared references to it are made, and `pNext` is never read here.
+        let shim: &'static VfsShim = unsafe { &*shim };
         if refused != ffi::SQLITE_OK {
             return Err(SealError::Refused(refused));
         }
         Ok(Self { name, shim })
     }
 
-    /// The name to open databases by.
+    /// The name under which databases are opened.
     #[must_use]
     pub fn vfs(&self) -> &str {
         &self.name
@@ -126,22 +126,22 @@ impl Drop for Seal {
 ///
 /// # Safety
 /// `vfs` is one that [`Seal::new`] registered.
-unsafe fn shim<'a>(vfs: *mut ffi::sqlite3_vfs) -> &'a Shim {
+unsafe fn shim<'a>(vfs: *mut ffi::sqlite3_vfs) -> &'a VfsShim {
     // SAFETY: `pAppData` was set to the shim before it was registered, and is never changed.
-    unsafe { &*(*vfs).pAppData.cast::<Shim>() }
+    unsafe { &*(*vfs).pAppData.cast::<VfsShim>() }
 }
 
-/// The cipher of a file; none if the seal is gone or there is no randomness.
-fn cipher(shim: &Shim, name: Option<&CStr>) -> Option<Xts> {
+/// The cipher of a file; `None` if the seal is dropped or there is no randomness.
+fn cipher(shim: &VfsShim, name: Option<&CStr>) -> Option<XtsCipher> {
     let key = shim.key.lock().unwrap_or_else(PoisonError::into_inner);
     let key = key.as_ref()?;
     match name {
         Some(name) => {
-            // The last part of the path: a folder that was moved still opens.
+            // Only the last part of the path: a folder that was moved can still be opened.
             let name = name.to_bytes().rsplit(|byte| *byte == b'/').next()?;
             Some(key.cipher(name))
         }
-        // A temporary file: nobody opens it a second time.
+        // A temporary file: it is never opened a second time.
         None => {
             let mut random = [0_u8; 32];
             getrandom::fill(&mut random).ok()?;
@@ -171,7 +171,7 @@ unsafe extern "C" fn open(
         if said == ffi::SQLITE_OK {
             file::begin(file, cipher);
         } else if let Some(close) = (*inner).pMethods.as_ref().and_then(|methods| methods.xClose) {
-            // Its own rule: what has methods is closed, even when opening it failed.
+            // A rule of SQLite: a file with methods is closed, even when opening it failed.
             close(inner);
         }
         said
@@ -208,7 +208,7 @@ unsafe extern "C" fn full_pathname(
 }
 
 unsafe extern "C" fn no_extension(_: *mut ffi::sqlite3_vfs, _: *const c_char) -> *mut c_void {
-    // Programs are not loaded through a sealed database.
+    // Extensions are not loaded through a sealed database.
     ptr::null_mut()
 }
 
@@ -219,10 +219,14 @@ unsafe extern "C" fn no_extension_text(_: *mut ffi::sqlite3_vfs, length: c_int, 
     }
 }
 
-/// What a symbol of a loaded program would be.
-type Symbol = unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *mut c_void, *const c_char);
+/// The type of a symbol of a loaded extension.
+type DynamicSymbol = unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *mut c_void, *const c_char);
 
-unsafe extern "C" fn no_extension_symbol(_: *mut ffi::sqlite3_vfs, _: *mut c_void, _: *const c_char) -> Option<Symbol> {
+unsafe extern "C" fn no_extension_symbol(
+    _: *mut ffi::sqlite3_vfs,
+    _: *mut c_void,
+    _: *const c_char,
+) -> Option<DynamicSymbol> {
     None
 }
 

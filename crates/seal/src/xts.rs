@@ -1,42 +1,42 @@
-//! AES-256-XTS (IEEE 1619), from any block on.
+//! AES-256-XTS (IEEE 1619), starting at any block.
 //!
-//! Takes blocks of 16 bytes and where in the file they lie, gives the same number of blocks. Promise: equal blocks at
-//! different places look different; changing one block changes no other, so that a write cut short by a lost power
-//! supply damages nothing beside it.
+//! Takes blocks of 16 bytes and their position in the file; gives the same number of blocks. Promise: equal blocks at
+//! different positions look different; a change of one block changes no other, so that a write cut short by a power
+//! failure damages nothing beside it.
 
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherDecrypt as _, BlockCipherEncrypt as _, KeyInit as _};
 
-/// Bytes that are sealed together.
+/// The bytes of a block.
 pub const BLOCK: usize = 16;
 /// Blocks of a data unit: 512 bytes.
 const UNIT: usize = 32;
 
 /// One block.
-pub type Block = [u8; BLOCK];
+pub type CipherBlock = [u8; BLOCK];
 
 /// The cipher of one file.
-pub struct Xts {
+pub struct XtsCipher {
     data: Aes256,
     place: Aes256,
 }
 
-impl Xts {
+impl XtsCipher {
     pub fn new(data: &[u8; 32], place: &[u8; 32]) -> Self {
         Self { data: Aes256::new(&Array::from(*data)), place: Aes256::new(&Array::from(*place)) }
     }
 
-    /// Seals blocks of which the first is the `first`th of its file.
-    pub fn encrypt(&self, blocks: &mut [Block], first: u64) {
+    /// Encrypts blocks of which the first has the number `first` in its file.
+    pub fn encrypt(&self, blocks: &mut [CipherBlock], first: u64) {
         self.walk(blocks, first, |blocks| self.data.encrypt_blocks(blocks));
     }
 
-    /// Opens them.
-    pub fn decrypt(&self, blocks: &mut [Block], first: u64) {
+    /// Decrypts blocks of which the first has the number `first` in its file.
+    pub fn decrypt(&self, blocks: &mut [CipherBlock], first: u64) {
         self.walk(blocks, first, |blocks| self.data.decrypt_blocks(blocks));
     }
 
-    fn walk(&self, mut blocks: &mut [Block], mut first: u64, turn: impl Fn(&mut [aes::Block])) {
+    fn walk(&self, mut blocks: &mut [CipherBlock], mut first: u64, turn: impl Fn(&mut [aes::Block])) {
         while !blocks.is_empty() {
             let skipped = usize::try_from(first % UNIT as u64).unwrap_or(0);
             let (unit, rest) = blocks.split_at_mut(blocks.len().min(UNIT - skipped));
@@ -47,7 +47,7 @@ impl Xts {
     }
 
     /// Blocks of one unit, of which `skipped` come before these.
-    fn unit(&self, blocks: &mut [Block], unit: u64, skipped: usize, turn: impl Fn(&mut [aes::Block])) {
+    fn unit(&self, blocks: &mut [CipherBlock], unit: u64, skipped: usize, turn: impl Fn(&mut [aes::Block])) {
         let mut place = Array::from(u128::from(unit).to_le_bytes());
         self.place.encrypt_block(&mut place);
         let mut place = u128::from_le_bytes(place.into());
@@ -67,7 +67,7 @@ impl Xts {
     }
 }
 
-/// Times x in the field of 2^128 elements that the standard names.
+/// Multiplies by x in the field of 2^128 elements that the standard defines.
 const fn doubled(place: u128) -> u128 {
     (place << 1) ^ (if place >> 127 == 1 { 0x87 } else { 0 })
 }
@@ -86,9 +86,9 @@ mod tests {
     }
 
     /// IEEE 1619-2007, appendix B, vector 10: AES-256, data unit 255, 512 bytes.
-    fn vector() -> (Xts, Vec<Block>, Vec<Block>) {
+    fn vector() -> (XtsCipher, Vec<CipherBlock>, Vec<CipherBlock>) {
         let key = |text: &str| <[u8; 32]>::try_from(hex(text)).unwrap();
-        let xts = Xts::new(
+        let xts = XtsCipher::new(
             &key("2718281828459045235360287471352662497757247093699959574966967627"),
             &key("3141592653589793238462643383279502884197169399375105820974944592"),
         );
@@ -121,7 +121,7 @@ mod tests {
         let mut part = vec![[9_u8; BLOCK]; 40];
         xts.encrypt(&mut part, 50);
         assert_eq!(part, long[30..70]);
-        let different: std::collections::BTreeSet<Block> = long.iter().copied().collect();
+        let different: std::collections::BTreeSet<CipherBlock> = long.iter().copied().collect();
         assert_eq!(different.len(), 100, "equal blocks look different at each place");
     }
 }

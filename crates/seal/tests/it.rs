@@ -1,4 +1,4 @@
-//! Sealed databases, tried as SQLite uses them.
+//! Sealed databases, tested in the ways SQLite uses them.
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::{Connection, OpenFlags};
-use sluice_seal::{Key, Seal};
+use sluice_seal::{Seal, SealKey};
 use tempfile::TempDir;
 
 const CANARY: &str = "Kingfisher-4711-wharf";
@@ -25,7 +25,7 @@ fn open(path: &Path, seal: Option<&Seal>) -> Connection {
 }
 
 fn seal(n: u8) -> Seal {
-    Seal::new(Key::new([n; 32])).unwrap()
+    Seal::new(SealKey::new([n; 32])).unwrap()
 }
 
 /// Every file of a folder.
@@ -94,7 +94,7 @@ fn a_log_that_was_left_behind_is_read_by_whoever_comes_next() {
     writer.execute_batch("PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (text TEXT)").unwrap();
     for n in 0..50 {
         writer.execute("INSERT INTO t VALUES (?1)", [format!("{CANARY}{n}")]).unwrap();
-        // As if the machine had stopped here: the files as they lie, without the connection that wrote them.
+        // As after a power failure: the files as they are, without the connection that wrote them.
         for name in ["a.db", "a.db-wal"] {
             std::fs::copy(folder.path().join(name), other.path().join(name)).unwrap();
         }
@@ -155,7 +155,7 @@ fn a_dropped_seal_opens_nothing_more_and_breaks_nothing_that_is_open() {
 fn nothing_is_put_aside_in_the_clear() {
     let folder = TempDir::new().unwrap();
     let connection = open(&folder.path().join("a.db"), Some(&seal(1)));
-    // The seal is gone: a temporary file cannot be opened in the clear instead.
+    // The seal is dropped: a temporary file cannot be opened in the clear instead.
     connection.execute_batch("PRAGMA temp_store = file; PRAGMA cache_size = 2").unwrap();
     let made = connection.execute_batch(
         "CREATE TEMP TABLE big AS WITH RECURSIVE c(n) AS (VALUES(1) UNION ALL SELECT n + 1 FROM c WHERE n < 20000) \

@@ -1,8 +1,8 @@
 //! The client of a running gateway: one request, one answer, over HTTP and JSON.
 //!
-//! Takes where the gateway is and a credential ([`find`]); gives JSON, or a failure in the words of the house
+//! Takes the gateway's address and a credential ([`find`]); gives JSON, or a failure that people can read
 //! ([`problem`]). Promise: the credential goes to that address and nowhere else (no proxy, no redirect), never
-//! comes from the command line, and is never printed; what stops things is tried at the stop lane first.
+//! comes from the command line, and is never printed; requests that stop something go to the stop lane first.
 
 mod find;
 mod ids;
@@ -16,68 +16,68 @@ use clap::Args;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Response};
 use serde_json::Value;
-use sluice_core::Span;
+use sluice_core::Millis;
 
-use crate::failure::{Exit, Failure};
-use crate::settings::Which;
+use crate::failure::{CliError, CommandExit};
+use crate::settings::ConfigFileArgs;
 
-pub(crate) use find::{Whose, address_of, private_file};
-pub(crate) use ids::Kind;
-pub(crate) use stream::{Event, Heard};
+pub(crate) use find::{ClientCredentialKind, address_of, create_private_file};
+pub(crate) use ids::ListedIdKind;
+pub(crate) use stream::{EventStreamPoll, StreamEvent};
 
-/// How long a connection may take.
+/// Timeout for connecting.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long an answer may take, beside what was asked to be waited for.
-const ANSWER: Span = Span::from_secs(60);
-/// Largest answer that is read.
+/// Timeout for a response, in addition to the wait that was requested.
+const ANSWER: Millis = Millis::from_secs(60);
+/// Largest response that is read.
 const LARGEST: usize = 256 << 20;
-/// Entries per request of a list.
+/// Entries per page of a list.
 const PAGE: usize = 500;
 
-/// Which gateway.
+/// Options that select the gateway.
 #[derive(Debug, Args)]
-pub(crate) struct Reach {
-    /// Address of the gateway; otherwise $SLUICE_URL, otherwise what the configuration says
-    #[arg(long, global = true, value_name = "URL")]
+pub(crate) struct GatewayArgs {
+    /// Address of the gateway; default: $SLUICE_URL, then the address in the configuration
+    #[arg(long, global = true, value_name = "URL", help_heading = crate::GLOBAL_OPTIONS)]
     url: Option<String>,
     #[command(flatten)]
-    which: Which,
+    which: ConfigFileArgs,
 }
 
-/// A gateway that can be asked.
+/// A client for one gateway.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct GatewayClient {
     runtime: tokio::runtime::Runtime,
     http: reqwest::Client,
-    /// Without a slash at the end.
+    /// Main address, without a slash at the end.
     main: String,
     stop: Option<String>,
     credential: HeaderValue,
 }
 
-/// The bare line to a gateway, for what is no request of its API.
+/// The raw HTTP connection to a gateway, for requests outside its JSON API.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct RawGatewayClient {
     http: reqwest::Client,
     main: String,
     credential: HeaderValue,
 }
 
-impl Wire {
+impl RawGatewayClient {
     /// The address, without a slash at the end.
     pub(crate) fn address(&self) -> &str {
         &self.main
     }
 
-    /// A request that carries the credential. It has no end of its own: a stream may last.
+    /// A request that carries the credential. It has no timeout, because a stream may stay open.
     pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.http.request(method, format!("{}{path}", self.main)).header(AUTHORIZATION, self.credential.clone())
     }
 }
 
-/// A request.
+/// One API request.
 #[derive(Debug, Clone)]
-pub(crate) struct Ask {
+pub(crate) struct ApiRequest {
     method: Method,
     path: String,
     query: Vec<(&'static str, String)>,
@@ -85,49 +85,48 @@ pub(crate) struct Ask {
     /// Whether the stop lane is tried first.
     stops: bool,
     /// How long the gateway is asked to wait.
-    wait: Span,
+    wait: Millis,
 }
 
-impl Reach {
-    /// The configuration it goes by.
-    pub(crate) fn which(&self) -> &Which {
+impl GatewayArgs {
+    /// The configuration in use.
+    pub(crate) fn which(&self) -> &ConfigFileArgs {
         &self.which
     }
 
     /// Whether a gateway was named, on the command line or by a variable.
-    pub(crate) fn names_a_gateway(&self) -> Result<bool, Failure> {
+    pub(crate) fn has_named_gateway(&self) -> Result<bool, CliError> {
         Ok(self.url.is_some() || crate::settings::variable("SLUICE_URL")?.is_some())
     }
 
-    /// Opens the client of a person.
-    pub(crate) fn operator(&self) -> Result<Client, Failure> {
-        self.client(Whose::Operator)
+    /// Opens a client with the operator's credential.
+    pub(crate) fn open_operator_client(&self) -> Result<GatewayClient, CliError> {
+        self.open_client(ClientCredentialKind::Operator)
     }
 
     /// Opens a client.
-    pub(crate) fn client(&self, whose: Whose) -> Result<Client, Failure> {
-        Client::open(find::find(self.url.clone(), &self.which, whose)?)
+    pub(crate) fn open_client(&self, whose: ClientCredentialKind) -> Result<GatewayClient, CliError> {
+        GatewayClient::open(find::find(self.url.clone(), &self.which, whose)?)
     }
 }
 
-impl Client {
-    /// A client for one address with the credential of one file, whatever variables and configuration say.
-    pub(crate) fn with_key_file(url: &str, key_file: &Path) -> Result<Self, Failure> {
+impl GatewayClient {
+    /// A client for one address with the credential from one file; variables and configuration are ignored.
+    pub(crate) fn with_key_file(url: &str, key_file: &Path) -> Result<Self, CliError> {
         Self::open(find::with_key_file(url, key_file)?)
     }
 
-    fn open(found: find::Found) -> Result<Self, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::new(Exit::Failed, "no connection can be made").why(error.to_string()))?;
+    fn open(found: find::GatewayClientParts) -> Result<Self, CliError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+            CliError::new(CommandExit::Failed, "the HTTP client cannot be set up").why(error.to_string())
+        })?;
         Ok(Self { runtime, http: found.http, main: found.main, stop: found.stop, credential: found.credential })
     }
 }
 
-impl Ask {
+impl ApiRequest {
     fn new(method: Method, path: String) -> Self {
-        Self { method, path, query: Vec::new(), body: None, stops: false, wait: Span::ZERO }
+        Self { method, path, query: Vec::new(), body: None, stops: false, wait: Millis::ZERO }
     }
 
     pub(crate) fn get(path: impl Into<String>) -> Self {
@@ -146,7 +145,7 @@ impl Ask {
         Self::new(Method::DELETE, path.into())
     }
 
-    /// With this part of the query, if there is a value.
+    /// Adds a query parameter if there is a value.
     pub(crate) fn with(mut self, name: &'static str, value: Option<impl ToString>) -> Self {
         self.query.extend(value.map(|value| (name, value.to_string())));
         self
@@ -157,14 +156,14 @@ impl Ask {
         self
     }
 
-    /// At the stop lane first.
-    pub(crate) fn stops(mut self) -> Self {
+    /// Tries the stop lane first.
+    pub(crate) fn via_stop_lane(mut self) -> Self {
         self.stops = true;
         self
     }
 
-    /// The gateway answers when something changed, or after this long.
-    pub(crate) fn waits(mut self, wait: Span) -> Self {
+    /// Asks the gateway to respond on a change, or after this long.
+    pub(crate) fn with_wait(mut self, wait: Millis) -> Self {
         self.wait = wait;
         self
     }
@@ -176,24 +175,24 @@ impl Ask {
     }
 }
 
-impl Client {
-    /// The line itself, and what it runs on.
-    pub(crate) fn into_wire(self) -> (tokio::runtime::Runtime, Wire) {
-        (self.runtime, Wire { http: self.http, main: self.main, credential: self.credential })
+impl GatewayClient {
+    /// The raw connection and the runtime it runs on.
+    pub(crate) fn into_wire(self) -> (tokio::runtime::Runtime, RawGatewayClient) {
+        (self.runtime, RawGatewayClient { http: self.http, main: self.main, credential: self.credential })
     }
 
-    /// Where it talks to.
+    /// The main address of the gateway.
     pub(crate) fn address(&self) -> &str {
         &self.main
     }
 
-    /// Asks, and gives the JSON of the answer: null where there is nothing to say. A problem document is a
-    /// failure; any other JSON is an answer, whatever its status (a blocked call is one).
-    pub(crate) fn ask(&self, ask: &Ask) -> Result<Value, Failure> {
+    /// Sends a request and gives the JSON of the response, or null if it is empty. A problem document is a
+    /// failure; any other JSON is a response, whatever its status (a blocked call is one).
+    pub(crate) fn send(&self, ask: &ApiRequest) -> Result<Value, CliError> {
         self.runtime.block_on(async {
-            let (response, base) = self.reach(ask).await?;
+            let (response, base) = self.send_to_lane(ask).await?;
             match read(response, &base).await {
-                // The stop lane turned us away at the door: nothing was done, so the main address may be asked instead.
+                // The stop lane refused the connection: nothing was done, so the main address may be tried.
                 Err(failure) if base != self.main && is_full(&failure) => {
                     let sent = self.request(&self.main, ask).send().await;
                     read(sent.map_err(|error| problem::unreachable(&self.main, &error))?, &self.main).await
@@ -204,13 +203,13 @@ impl Client {
     }
 
     /// A list: pages joined into one, up to `limit` entries.
-    pub(crate) fn list(&self, ask: &Ask, limit: usize) -> Result<Value, Failure> {
+    pub(crate) fn list(&self, ask: &ApiRequest, limit: usize) -> Result<Value, CliError> {
         let mut joined: Option<Value> = None;
         let mut cursor: Option<String> = None;
         loop {
             let had = joined.as_ref().map_or(0, |list| entries(list).len());
             let page = limit.saturating_sub(had).clamp(1, PAGE);
-            let next = self.ask(&ask.clone().with("limit", Some(page)).with("cursor", cursor.take()))?;
+            let next = self.send(&ask.clone().with("limit", Some(page)).with("cursor", cursor.take()))?;
             cursor = next.get("next_cursor").and_then(Value::as_str).map(str::to_owned);
             let whole = match joined.take() {
                 None => next,
@@ -226,17 +225,17 @@ impl Client {
         }
     }
 
-    /// A list that has no pages.
-    pub(crate) fn whole(&self, path: &str) -> Result<Value, Failure> {
-        self.ask(&Ask::get(path))
+    /// A list without pages.
+    pub(crate) fn get_all(&self, path: &str) -> Result<Value, CliError> {
+        self.send(&ApiRequest::get(path))
     }
 
-    /// Sends to the stop lane, if wanted and there, or to the main address.
-    async fn reach(&self, ask: &Ask) -> Result<(Response, String), Failure> {
+    /// Sends to the stop lane if it is wanted and reachable, otherwise to the main address.
+    async fn send_to_lane(&self, ask: &ApiRequest) -> Result<(Response, String), CliError> {
         if let Some(stop) = self.stop.as_ref().filter(|_| ask.stops) {
             match self.request(stop, ask).send().await {
                 Ok(response) => return Ok((response, stop.clone())),
-                // Nothing was sent yet, so the main address may be asked instead.
+                // Nothing was sent yet, so the main address may be tried.
                 Err(error) if error.is_connect() => {}
                 Err(error) => return Err(problem::unreachable(stop, &error)),
             }
@@ -246,7 +245,7 @@ impl Client {
         Ok((response, self.main.clone()))
     }
 
-    fn request(&self, base: &str, ask: &Ask) -> reqwest::RequestBuilder {
+    fn request(&self, base: &str, ask: &ApiRequest) -> reqwest::RequestBuilder {
         let request = self
             .http
             .request(ask.method.clone(), format!("{base}{}", ask.target()))
@@ -259,9 +258,9 @@ impl Client {
     }
 }
 
-/// Whether a listener had no place.
-fn is_full(failure: &Failure) -> bool {
-    failure.problem.as_deref().is_some_and(|problem| text(problem, "code") == "door.overloaded")
+/// Whether a listener refused because it was overloaded.
+fn is_full(failure: &CliError) -> bool {
+    failure.problem.as_deref().is_some_and(|problem| text_field(problem, "code") == "door.overloaded")
 }
 
 /// The entries of a list.
@@ -270,13 +269,13 @@ pub(crate) fn entries(list: &Value) -> &[Value] {
 }
 
 /// A field as text; empty if there is none.
-pub(crate) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+pub(crate) fn text_field<'v>(value: &'v Value, name: &str) -> &'v str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A field in any form, as one line.
-pub(crate) fn shown(value: &Value, name: &str) -> String {
-    value.get(name).map_or_else(|| "-".into(), crate::visible::value)
+pub(crate) fn display_field(value: &Value, name: &str) -> String {
+    value.get(name).map_or_else(|| "-".into(), crate::escape::value)
 }
 
 fn append(list: &mut Value, next: Value) {
@@ -291,14 +290,14 @@ fn append(list: &mut Value, next: Value) {
     }
 }
 
-/// Reads an answer within limits.
-async fn read(mut response: Response, base: &str) -> Result<Value, Failure> {
+/// Reads a response within limits.
+async fn read(mut response: Response, base: &str) -> Result<Value, CliError> {
     let status = response.status().as_u16();
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| problem::unreachable(base, &error))? {
         if bytes.len() + chunk.len() > LARGEST {
-            return Err(problem::stranger(base, "its answer is too large"));
+            return Err(problem::not_a_gateway_error(base, "its response is too large"));
         }
         bytes.extend_from_slice(&chunk);
     }
@@ -306,11 +305,14 @@ async fn read(mut response: Response, base: &str) -> Result<Value, Failure> {
         return Ok(Value::Null);
     }
     let body: Value = serde_json::from_slice(&bytes)
-        .map_err(|_| problem::stranger(base, &format!("it says {status} without JSON")))?;
+        .map_err(|_| problem::not_a_gateway_error(base, &format!("it responded {status} without JSON")))?;
     match kind.split(';').next().unwrap_or_default() {
         "application/json" => Ok(body),
         "application/problem+json" => Err(problem::failure(&body)),
-        other => Err(problem::stranger(base, &format!("it answers {status} with `{}`", crate::visible::line(other)))),
+        other => Err(problem::not_a_gateway_error(
+            base,
+            &format!("it responded {status} with content type `{}`", crate::escape::escape_line(other)),
+        )),
     }
 }
 
@@ -327,7 +329,7 @@ mod tests {
 
     #[test]
     fn values_are_encoded_in_addresses() {
-        let ask = Ask::get("/v1/holds")
+        let ask = ApiRequest::get("/v1/holds")
             .with("state", Some("held,done&x=ü"))
             .with("agent", None::<String>)
             .with("limit", Some(5));

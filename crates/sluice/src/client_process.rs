@@ -1,9 +1,9 @@
-//! The client that started this program, and the session of the gateway that stands for its conversation.
+//! The client that started this program, and the gateway session that belongs to its conversation.
 //!
-//! A coding client starts its hooks and its MCP servers as processes of its own. A hook writes down, for the client's
-//! process, in which session of the gateway the client works; the bridge reads that before each call, so that the calls
-//! of both meet in one session with one task. Promise: what is written down names a session and gives no right. The
-//! gateway takes it only from a key of the same agent, which may name that session anyway.
+//! A coding client starts its hooks and its MCP servers as separate processes. A hook stores, for the client's
+//! process, the gateway session in which the client works; the bridge reads that before each call, so that the calls
+//! of both belong to one session with one task. Promise: what is stored names a session and gives no right. The
+//! gateway accepts it only with a key of the same agent, which may use that session anyway.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,60 +12,60 @@ use std::path::PathBuf;
 use sha2::{Digest as _, Sha256};
 use sluice_core::ids::SessionId;
 
-use crate::client::private_file;
-use crate::failure::{Exit, Failure};
+use crate::client::create_private_file;
+use crate::failure::{CliError, CommandExit};
 use crate::settings::variable;
 
-/// Programs that only start others.
+/// Programs that only start other programs.
 const STARTERS: [&str; 12] =
     ["sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox", "env", "timeout", "nice", "sudo"];
-/// How many processes above this one are looked at.
+/// How many parent processes are looked at.
 const HIGHEST: usize = 16;
-/// How many of them, shells left out, the bridge asks about.
+/// How many parent processes, without shells, the bridge considers.
 const ASKED: usize = 2;
 
-/// Where this program keeps what it has to remember.
-pub(crate) fn state_folder() -> Result<PathBuf, Failure> {
+/// The folder where this program keeps its state.
+pub(crate) fn state_folder() -> Result<PathBuf, CliError> {
     let base = match (variable("XDG_STATE_HOME")?, variable("HOME")?) {
         (Some(state), _) => PathBuf::from(state),
         (None, Some(home)) => PathBuf::from(home).join(".local/state"),
-        (None, None) => return Err(Failure::new(Exit::Failed, "there is no home folder")),
+        (None, None) => return Err(CliError::new(CommandExit::Failed, "there is no home folder")),
     };
     Ok(base.join("sluice"))
 }
 
-/// Writes down that the client which started this program works in a session of the gateway at this address. Where that
-/// fails, the calls of the bridge have no task, and people are asked about more.
-pub(crate) fn works_in(address: &str, session: &str) {
-    let Some(client) = above().into_iter().next() else { return };
+/// Stores that the client which started this program works in this session of the gateway at this address. If that
+/// fails, the calls of the bridge have no task, and more of them need an approval.
+pub(crate) fn record_session(address: &str, session: &str) {
+    let Some(client) = list_ancestor_processes().into_iter().next() else { return };
     let Ok(place) = place(address, &client) else { return };
     if !fs::read_to_string(&place).is_ok_and(|known| known == session) {
-        let _without_a_task = write_beside(&place, session);
+        let _without_a_task = write_atomically(&place, session);
     }
 }
 
-/// The session in which the client that started this program works at this address, if one is known.
+/// The session of the client that started this program at this address, if one is stored.
 pub(crate) fn session(address: &str) -> Option<String> {
-    above().into_iter().take(ASKED).find_map(|client| {
+    list_ancestor_processes().into_iter().take(ASKED).find_map(|client| {
         let written = fs::read_to_string(place(address, &client).ok()?).ok()?;
         written.trim().parse::<SessionId>().ok().map(|session| session.to_string())
     })
 }
 
-/// Writes a small private file as a whole: whoever reads it meanwhile reads the old one or the new one.
-pub(crate) fn write_beside(place: &std::path::Path, text: &str) -> Result<(), Failure> {
+/// Writes a small private file atomically: a reader sees the old content or the new one.
+pub(crate) fn write_atomically(place: &std::path::Path, text: &str) -> Result<(), CliError> {
     if let Some(folder) = place.parent() {
         fs::create_dir_all(folder)?;
     }
     let beside = place.with_extension(std::process::id().to_string());
     let _leftover = fs::remove_file(&beside);
-    let (mut file, _) = private_file(&beside)?;
+    let (mut file, _) = create_private_file(&beside)?;
     file.write_all(text.as_bytes())?;
     fs::rename(&beside, place)?;
     Ok(())
 }
 
-fn place(address: &str, client: &Process) -> Result<PathBuf, Failure> {
+fn place(address: &str, client: &AncestorProcess) -> Result<PathBuf, CliError> {
     let mut print = Sha256::new();
     for part in [address, &client.number.to_string(), &client.since] {
         print.update(part.as_bytes());
@@ -75,15 +75,15 @@ fn place(address: &str, client: &Process) -> Result<PathBuf, Failure> {
     Ok(state_folder()?.join("clients").join(name))
 }
 
-/// A process above this one. Numbers are used again; with the time of its start they name one process.
+/// A parent process. Process ids are reused; together with the start time they identify one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Process {
+struct AncestorProcess {
     number: u32,
     since: String,
 }
 
-/// The processes above this one, the nearest first, without those that only start others.
-fn above() -> Vec<Process> {
+/// The parent processes, the nearest first, without those that only start other programs.
+fn list_ancestor_processes() -> Vec<AncestorProcess> {
     let mut found = Vec::new();
     let mut number = std::os::unix::process::parent_id();
     for _ in 0..HIGHEST {
@@ -96,20 +96,20 @@ fn above() -> Vec<Process> {
             break;
         };
         if !STARTERS.contains(&name.as_str()) {
-            found.push(Process { number, since });
+            found.push(AncestorProcess { number, since });
         }
         number = parent;
     }
-    // Where the system has no such files, the parent alone has to do.
+    // Where the system has no such files, only the parent is used.
     if found.is_empty() && !std::path::Path::new("/proc/self/stat").exists() {
-        found.push(Process { number: std::os::unix::process::parent_id(), since: String::new() });
+        found.push(AncestorProcess { number: std::os::unix::process::parent_id(), since: String::new() });
     }
     found
 }
 
-/// Name, parent and start of a process, from its line of the kernel.
+/// Name, parent and start time of a process, from its line in /proc.
 fn read(stat: &str) -> Option<(String, u32, String)> {
-    // The name stands in brackets and may hold any character.
+    // The name is in brackets and may contain any character.
     let (start, rest) = stat.rsplit_once(')')?;
     let (_, name) = start.split_once('(')?;
     let mut fields = rest.split_ascii_whitespace();
@@ -134,6 +134,6 @@ mod tests {
 
     #[test]
     fn this_process_has_one_above_it() {
-        assert!(above().len() <= HIGHEST);
+        assert!(list_ancestor_processes().len() <= HIGHEST);
     }
 }

@@ -1,4 +1,4 @@
-//! One module per noun. A new command is a variant here and a line in [`run`].
+//! One module per noun. A new command needs a variant here and a line in [`run`].
 
 pub(crate) mod about;
 pub(crate) mod agents;
@@ -45,158 +45,158 @@ pub(crate) mod vault;
 
 use clap::Subcommand;
 
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
 
-/// What `sluice` can do.
+/// The commands of `sluice`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// See what Sluicegate does, in a minute, without an account or a network
-    Demo(demo::Demo),
-    /// Make a folder a gateway can start in
-    Init(init::Init),
+pub(crate) enum SluiceCommand {
+    /// Show what Sluicegate does, in a minute, without an account or a network
+    Demo(demo::DemoCommand),
+    /// Create a folder for a new gateway
+    Init(init::InitCommand),
     /// Run the gateway
-    Serve(serve::Serve),
-    /// Show how the gateway is
-    Status(status::Status),
-    /// See questions and answer them
-    Approvals(approvals::Approvals),
-    /// List, stop, extend, send and settle held writes
-    Holds(holds::Holds),
-    /// List writes that ended without their effect; try, change or give them up
-    Dead(dead::Dead),
+    Serve(serve::ServeCommand),
+    /// Show the state of the gateway
+    Status(status::StatusCommand),
+    /// List approvals and answer them
+    Approvals(approvals::ApprovalsCommand),
+    /// List, cancel, extend, send and settle held writes
+    Holds(holds::HoldsCommand),
+    /// List writes that failed permanently; retry, change or discard them
+    Dead(dead::DeadCommand),
     /// List calls, show one, wait for one
-    Calls(calls::Calls),
+    Calls(calls::CallsCommand),
     /// Make a call as an agent
-    Call(call::Call),
-    /// Connect a service: a link to say yes at, then its copy begins
-    Connect(services::Connect),
-    /// End a connection and print what is left of it
-    Disconnect(services::Disconnect),
-    /// Connect services, see how they are, end them
-    Services(services::Services),
-    /// Look into the copy of a connected service
-    Replica(replica::Replica),
-    /// Stop everything, one agent or one service
-    Freeze(freeze::Freeze),
-    /// Let go again what was frozen
-    Unfreeze(freeze::Unfreeze),
-    /// Say what became of a database that was restored or changed
-    Recover(recover::Recover),
-    /// Make, check, restore and practise backups
-    Backup(backup::Backup),
-    /// Show the gateways that share one database, and where they differ
-    Nodes(nodes::Nodes),
-    /// Show whether the clock is followed, and set it right
-    Clock(clock::Clock),
-    /// Take back writes that were done
-    Rollback(rollback::Rollback),
+    Call(call::CallCommand),
+    /// Connect a service: opens a consent link, then copies the account
+    Connect(services::ConnectCommand),
+    /// Disconnect a service and print a receipt
+    Disconnect(services::DisconnectCommand),
+    /// Connect services, show their state, disconnect them
+    Services(services::ServicesCommand),
+    /// Search the replica of a connected service
+    Replica(replica::ReplicaCommand),
+    /// Freeze everything, one agent or one service
+    Freeze(freeze::FreezeCommand),
+    /// Lift a freeze
+    Unfreeze(freeze::UnfreezeCommand),
+    /// Decide what to do with a database that was restored or changed
+    Recover(recover::RecoverCommand),
+    /// Create, verify, restore and test backups
+    Backup(backup::BackupCommand),
+    /// Show the gateways that share one database, and their differences
+    Nodes(nodes::NodesCommand),
+    /// Show whether the gateway follows the machine's clock, and correct it
+    Clock(clock::ClockCommand),
+    /// Undo writes that were carried out
+    Rollback(rollback::RollbackCommand),
     /// List, add, pause and remove agents
-    Agents(agents::Agents),
-    /// List, make, replace and revoke credentials
-    Keys(keys::Keys),
-    /// List, set, replace and revoke secrets the gateway uses for agents
-    Secrets(secrets::Secrets),
+    Agents(agents::AgentsCommand),
+    /// List, create, rotate and revoke credentials
+    Keys(keys::KeysCommand),
+    /// List, set, rotate and revoke the secrets that the gateway uses for agents
+    Secrets(secrets::SecretsCommand),
     /// Show where the root key comes from, and replace it
-    Vault(vault::Vault),
-    /// List ways out, see what they have used, start over
-    Egress(egress::Egress),
-    /// List standing approvals and take them back
-    Allowances(allowances::Allowances),
-    /// List the channels to people and test them
-    Channels(channels::Channels),
-    /// Check, list and look after security proxies
-    Proxies(proxies::Proxies),
-    /// List what agents can ask, check custom capabilities
-    Capabilities(capabilities::Capabilities),
-    /// List, add, test and accept servers of others behind the gate
-    Mounts(mounts::Mounts),
+    Vault(vault::VaultCommand),
+    /// List egress connections, show their usage, reset them
+    Egress(egress::EgressCommand),
+    /// List and revoke standing approvals
+    Allowances(allowances::AllowancesCommand),
+    /// List and test the channels that reach people
+    Channels(channels::ChannelsCommand),
+    /// Check, list and maintain security proxies
+    Proxies(proxies::ProxiesCommand),
+    /// List what agents can call, check custom capabilities
+    Capabilities(capabilities::CapabilitiesCommand),
+    /// List, add, test and accept third-party MCP servers behind the gate
+    Mounts(mounts::MountsCommand),
     /// List and acknowledge alerts
-    Alerts(alerts::Alerts),
-    /// List, show and release what was kept from agents
-    Findings(findings::Findings),
-    /// List sessions of agents, open one, state a task, lift a taint, end one
-    Sessions(sessions::Sessions),
-    /// Speak MCP on standard input and output, for clients that start programs
-    Mcp(mcp::Mcp),
-    /// Put the gate into a client's configuration
-    Setup(setup::Setup),
+    Alerts(alerts::AlertsCommand),
+    /// List, show and release content that was withheld from agents
+    Findings(findings::FindingsCommand),
+    /// List sessions of agents, start one, state a task, clear a taint, end one
+    Sessions(sessions::SessionsCommand),
+    /// Run an MCP server on stdin and stdout, for clients that start programs
+    Mcp(mcp::McpCommand),
+    /// Configure a client to use the gate
+    Setup(setup::SetupCommand),
     /// Answer a coding agent's hook: may it use this tool now
-    Hook(hook::Hook),
-    /// Follow what happens
-    Events(events::Events),
+    Hook(hook::HookCommand),
+    /// Follow the events of the gateway
+    Events(events::EventsCommand),
     /// Check the configuration and this machine
-    Doctor(doctor::Doctor),
+    Doctor(doctor::DoctorCommand),
     /// Show and check the configuration
-    Config(config::Config),
-    /// Check, test, explain and compare the rules agents live by
-    Policy(policy::Policy),
-    /// Show what the content stages say about a text
-    Screen(screen::Screen),
-    /// Show the record, export it, and verify it with nothing but files
-    Audit(audit::Audit),
-    /// Print ids that start like this, for completions
+    Config(config::ConfigCommand),
+    /// Check, test, explain and compare policies
+    Policy(policy::PolicyCommand),
+    /// Show what the content checks find in a text
+    Screen(screen::ScreenCommand),
+    /// Show the audit log, export it, and verify it offline
+    Audit(audit::AuditCommand),
+    /// Print ids that begin with a text, for shell completion
     #[command(hide = true)]
-    Complete(complete::Complete),
-    /// Print completions for a shell
-    Completions(about::Completions),
+    Complete(complete::CompleteIdsCommand),
+    /// Print shell completions
+    Completions(about::CompletionsCommand),
     /// Print the manual page, or write all pages to a directory
-    Man(about::Man),
-    /// Explain a command, or a thing that matters
-    Help(help::Help),
+    Man(about::ManCommand),
+    /// Show the help of a command, or a manual page
+    Help(help::HelpCommand),
     /// Print the version
-    Version(about::Version),
+    Version(about::VersionCommand),
 }
 
 /// Runs one command.
-pub(crate) fn run(command: Command, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) fn run(command: SluiceCommand, screen: &CommandConsole) -> Result<CommandExit, CliError> {
     match command {
-        Command::Demo(demo) => demo.run(screen),
-        Command::Init(init) => init.run(screen),
-        Command::Serve(serve) => serve.run(screen),
-        Command::Status(status) => status.run(screen),
-        Command::Approvals(approvals) => approvals.run(screen),
-        Command::Holds(holds) => holds.run(screen),
-        Command::Dead(dead) => dead.run(screen),
-        Command::Calls(calls) => calls.run(screen),
-        Command::Call(call) => call.run(screen),
-        Command::Connect(connect) => connect.run(screen),
-        Command::Disconnect(disconnect) => disconnect.run(screen),
-        Command::Services(services) => services.run(screen),
-        Command::Replica(replica) => replica.run(screen),
-        Command::Freeze(freeze) => freeze.run(screen),
-        Command::Unfreeze(unfreeze) => unfreeze.run(screen),
-        Command::Recover(recover) => recover.run(screen),
-        Command::Backup(backup) => backup.run(screen),
-        Command::Clock(clock) => clock.run(screen),
-        Command::Nodes(nodes) => nodes.run(screen),
-        Command::Rollback(rollback) => rollback.run(screen),
-        Command::Agents(agents) => agents.run(screen),
-        Command::Keys(keys) => keys.run(screen),
-        Command::Secrets(secrets) => secrets.run(screen),
-        Command::Vault(vault) => vault.run(screen),
-        Command::Egress(egress) => egress.run(screen),
-        Command::Allowances(allowances) => allowances.run(screen),
-        Command::Channels(channels) => channels.run(screen),
-        Command::Proxies(proxies) => proxies.run(screen),
-        Command::Capabilities(capabilities) => capabilities.run(screen),
-        Command::Mounts(mounts) => mounts.run(screen),
-        Command::Alerts(alerts) => alerts.run(screen),
-        Command::Findings(findings) => findings.run(screen),
-        Command::Sessions(sessions) => sessions.run(screen),
-        Command::Mcp(mcp) => mcp.run(screen),
-        Command::Setup(setup) => setup.run(screen),
-        Command::Hook(hook) => hook.run(screen),
-        Command::Events(events) => events.run(screen),
-        Command::Doctor(doctor) => doctor.run(screen),
-        Command::Config(config) => config.run(screen),
-        Command::Policy(policy) => policy.run(screen),
-        Command::Screen(wanted) => wanted.run(screen),
-        Command::Audit(audit) => audit.run(screen),
-        Command::Complete(complete) => complete.run(screen),
-        Command::Completions(completions) => completions.run(screen),
-        Command::Man(man) => man.run(screen),
-        Command::Help(help) => help.run(screen),
-        Command::Version(version) => version.run(screen),
+        SluiceCommand::Demo(demo) => demo.run(screen),
+        SluiceCommand::Init(init) => init.run(screen),
+        SluiceCommand::Serve(serve) => serve.run(screen),
+        SluiceCommand::Status(status) => status.run(screen),
+        SluiceCommand::Approvals(approvals) => approvals.run(screen),
+        SluiceCommand::Holds(holds) => holds.run(screen),
+        SluiceCommand::Dead(dead) => dead.run(screen),
+        SluiceCommand::Calls(calls) => calls.run(screen),
+        SluiceCommand::Call(call) => call.run(screen),
+        SluiceCommand::Connect(connect) => connect.run(screen),
+        SluiceCommand::Disconnect(disconnect) => disconnect.run(screen),
+        SluiceCommand::Services(services) => services.run(screen),
+        SluiceCommand::Replica(replica) => replica.run(screen),
+        SluiceCommand::Freeze(freeze) => freeze.run(screen),
+        SluiceCommand::Unfreeze(unfreeze) => unfreeze.run(screen),
+        SluiceCommand::Recover(recover) => recover.run(screen),
+        SluiceCommand::Backup(backup) => backup.run(screen),
+        SluiceCommand::Clock(clock) => clock.run(screen),
+        SluiceCommand::Nodes(nodes) => nodes.run(screen),
+        SluiceCommand::Rollback(rollback) => rollback.run(screen),
+        SluiceCommand::Agents(agents) => agents.run(screen),
+        SluiceCommand::Keys(keys) => keys.run(screen),
+        SluiceCommand::Secrets(secrets) => secrets.run(screen),
+        SluiceCommand::Vault(vault) => vault.run(screen),
+        SluiceCommand::Egress(egress) => egress.run(screen),
+        SluiceCommand::Allowances(allowances) => allowances.run(screen),
+        SluiceCommand::Channels(channels) => channels.run(screen),
+        SluiceCommand::Proxies(proxies) => proxies.run(screen),
+        SluiceCommand::Capabilities(capabilities) => capabilities.run(screen),
+        SluiceCommand::Mounts(mounts) => mounts.run(screen),
+        SluiceCommand::Alerts(alerts) => alerts.run(screen),
+        SluiceCommand::Findings(findings) => findings.run(screen),
+        SluiceCommand::Sessions(sessions) => sessions.run(screen),
+        SluiceCommand::Mcp(mcp) => mcp.run(screen),
+        SluiceCommand::Setup(setup) => setup.run(screen),
+        SluiceCommand::Hook(hook) => hook.run(screen),
+        SluiceCommand::Events(events) => events.run(screen),
+        SluiceCommand::Doctor(doctor) => doctor.run(screen),
+        SluiceCommand::Config(config) => config.run(screen),
+        SluiceCommand::Policy(policy) => policy.run(screen),
+        SluiceCommand::Screen(wanted) => wanted.run(screen),
+        SluiceCommand::Audit(audit) => audit.run(screen),
+        SluiceCommand::Complete(complete) => complete.run(screen),
+        SluiceCommand::Completions(completions) => completions.run(screen),
+        SluiceCommand::Man(man) => man.run(screen),
+        SluiceCommand::Help(help) => help.run(screen),
+        SluiceCommand::Version(version) => version.run(screen),
     }
 }

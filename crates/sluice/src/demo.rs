@@ -1,70 +1,73 @@
-//! `sluice demo`: what Sluicegate does, told in a minute and checked as it is told.
+//! `sluice demo`: shows what Sluicegate does in a minute, and checks every step.
 //!
-//! No account, no network, no model: the real gateway with its doors, loops and locked-in workers, the real Gmail
-//! adapter, a service on this machine that speaks Gmail's API and counts, and a scripted agent over MCP. Time is the
-//! demo's own, so that nobody waits. Every line it prints is a fact it has just checked; when one does not hold, the
-//! demo fails.
+//! No account, no network, no model: the real gateway with its doors, loops and isolated workers, the real Gmail
+//! adapter, a local service that speaks Gmail's API and counts its calls, and a scripted agent over MCP. The demo has
+//! its own clock, so that nobody waits. Every line it prints is checked first; if a check fails, the demo fails.
 
-mod letters;
+mod gateway;
+mod gmail_emulator;
+mod messages;
 mod scenes;
-mod stage;
-mod upstream;
 
 use std::io::Write;
 
 use anyhow::Context as _;
 
-use stage::Stage;
+use gateway::DemoGateway;
 
-/// How the demo is told.
+/// How the demo runs.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Telling {
+pub struct DemoOptions {
     /// Keep the folder with its database and export.
     pub keep: bool,
-    /// How many times as fast as real time the demo's own passes; nothing: at once.
+    /// How many times faster than real time the demo's clock runs; `None`: steps are immediate.
     pub speed: Option<u32>,
 }
 
 /// How many messages the demo's mailbox has.
 pub const MESSAGES: u64 = 5_012;
 
-/// Serves the demo's mailbox alone, until the process is stopped: for whoever wants to try a client on it.
+/// Serves only the demo's mailbox, until the process is stopped, for testing a client.
 ///
 /// # Errors
 /// When the address cannot be used.
 pub fn serve_mailbox(out: &mut dyn Write, address: std::net::SocketAddr, messages: u64) -> anyhow::Result<()> {
-    anyhow::ensure!(address.ip().is_loopback(), "the demo's mailbox is for this machine only");
+    anyhow::ensure!(address.ip().is_loopback(), "the demo's mailbox accepts only addresses of this machine");
     let clock = std::sync::Arc::new(crate::system::SystemClock);
-    let mailbox = letters::mailbox(messages, sluice_core::Clock::now(clock.as_ref()).as_millis());
-    let upstream = std::sync::Arc::new(upstream::Upstream::new(mailbox, clock));
+    let mailbox = messages::mailbox(messages, sluice_core::Clock::now(clock.as_ref()).as_millis());
+    let upstream = std::sync::Arc::new(gmail_emulator::GmailEmulator::new(mailbox, clock));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async move {
         let listener = tokio::net::TcpListener::bind(address).await.context("the address is not free")?;
         let address = listener.local_addr()?;
-        writeln!(out, "{} with {messages} messages: http://{address}/gmail/v1/users/me/", letters::OWNER)?;
+        writeln!(out, "{} with {messages} messages: http://{address}/gmail/v1/users/me/", messages::OWNER)?;
         writeln!(out, "sign in at http://{address}/o/oauth2/v2/auth, tokens from http://{address}/token")?;
         out.flush()?;
-        upstream::serve(upstream, listener).await;
+        gmail_emulator::serve(upstream, listener).await;
         Ok(())
     })
 }
 
-/// Tells the whole story.
+/// Runs the whole demo.
 ///
 /// # Errors
-/// When a scene does not end as it must, or nothing can be written.
-pub fn run(out: &mut dyn Write, telling: Telling) -> anyhow::Result<()> {
-    let folder = tempfile::Builder::new().prefix("sluice-demo-").tempdir().context("no room for the demo")?;
-    let mut stage = Stage::set(folder.path(), MESSAGES, telling.speed)?;
+/// When a scene does not end as expected, or the output cannot be written.
+pub fn run(out: &mut dyn Write, telling: DemoOptions) -> anyhow::Result<()> {
+    let folder =
+        tempfile::Builder::new().prefix("sluice-demo-").tempdir().context("the temporary folder cannot be created")?;
+    let mut stage = DemoGateway::set(folder.path(), MESSAGES, telling.speed)?;
     writeln!(
         out,
         "sluice demo: gateway {} · mailbox {} · agent inbox-helper (scripted, over MCP)",
         stage.main,
-        letters::OWNER
+        messages::OWNER
     )?;
-    writeln!(out, "Nothing leaves this machine. Time is the demo's own; every line was checked as it was printed.")?;
+    writeln!(
+        out,
+        "Nothing leaves this machine. The demo has its own clock; every line is checked when it is printed."
+    )?;
     out.flush()?;
-    let took = stage.copied(|_, _| {})?;
+    let took = stage.wait_for_copy(|_, _| {})?;
     let rate = u128::from(MESSAGES) * 1000 / took.as_millis().max(1);
     writeln!(
         out,

@@ -1,60 +1,60 @@
-//! How a command ends when it does not end well: a message, why, what to do, and an exit code.
+//! How a command fails: a message, the reason, the next step, and an exit code.
 
 use std::io;
 use std::process::ExitCode;
 
-/// Exit codes. Scripts rely on them; a code never changes its meaning.
+/// Exit codes. Scripts rely on them; the meaning of a code never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exit {
-    /// Done.
+pub(crate) enum CommandExit {
+    /// Success.
     Ok = 0,
-    /// It did not work, or what was checked is not in order.
+    /// The command failed, or what it checked is not valid.
     Failed = 1,
-    /// The command line makes no sense.
+    /// The command line is not valid.
     Usage = 2,
-    /// There is no such thing.
+    /// The object does not exist.
     NotFound = 3,
     /// No credential was found.
     NotSignedIn = 4,
-    /// Not for this credential, or a rule blocks it.
+    /// The credential lacks the permission, or a rule blocks the call.
     Forbidden = 5,
-    /// A person said no, or nobody answered in time.
+    /// A person denied it, or nobody answered in time.
     Denied = 6,
-    /// Something is in the way already: a file, another decision, a later state.
+    /// A conflict: with a file, another decision, or a later state.
     Conflict = 7,
-    /// Not over yet.
+    /// Not finished yet.
     Pending = 8,
-    /// What was checked is not what it claims to be.
+    /// Verification failed.
     NotVerified = 9,
     /// The gateway does not accept the credential.
     CredentialRefused = 10,
-    /// No gateway answers.
+    /// No gateway responds.
     Unreachable = 11,
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<CommandExit> for ExitCode {
+    fn from(exit: CommandExit) -> Self {
         Self::from(exit as u8)
     }
 }
 
 /// Why a command failed.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) exit: Exit,
+pub(crate) struct CliError {
+    pub(crate) exit: CommandExit,
     pub(crate) message: String,
     pub(crate) why: Option<String>,
     pub(crate) hint: Option<String>,
-    /// Where to read more, and how the gateway calls this request.
+    /// Where to read more, and the gateway's id of this request.
     pub(crate) docs: Option<String>,
-    /// The reader of our output went away.
+    /// The reader of our output closed it.
     pub(crate) closed: bool,
-    /// The gateway's own words, if it refused.
+    /// The gateway's problem document, if it refused.
     pub(crate) problem: Option<Box<serde_json::Value>>,
 }
 
-impl Failure {
-    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+impl CliError {
+    pub(crate) fn new(exit: CommandExit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into(), why: None, hint: None, docs: None, closed: false, problem: None }
     }
 
@@ -74,30 +74,33 @@ impl Failure {
     }
 }
 
-/// What was printed for whoever may no longer read it. The exit code speaks to somebody else, so a command
-/// whose answer it is goes on.
-pub(crate) fn heard_or_not(printed: Result<(), Failure>) -> Result<(), Failure> {
+/// The result of printing when the reader may be gone. If the exit code is the answer, the command continues without
+/// a reader.
+pub(crate) fn ignore_closed_output(printed: Result<(), CliError>) -> Result<(), CliError> {
     match printed {
-        Err(Failure { closed: true, .. }) => Ok(()),
+        Err(CliError { closed: true, .. }) => Ok(()),
         other => other,
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
         let closed = error.kind() == io::ErrorKind::BrokenPipe;
-        Self { closed, ..Self::new(Exit::Failed, "the output could not be written").why(io_words(&error)) }
+        Self {
+            closed,
+            ..Self::new(CommandExit::Failed, "the output could not be written").why(describe_io_error(&error))
+        }
     }
 }
 
-/// An error of the operating system in few words.
-pub(crate) fn io_words(error: &io::Error) -> String {
+/// An error of the operating system, in a few words.
+pub(crate) fn describe_io_error(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file or directory".into(),
+        io::ErrorKind::NotFound => "no such file or directory".into(),
         io::ErrorKind::PermissionDenied => "permission denied".into(),
         io::ErrorKind::IsADirectory => "it is a directory".into(),
         io::ErrorKind::NotADirectory => "a part of the path is not a directory".into(),
-        io::ErrorKind::AlreadyExists => "it exists already".into(),
+        io::ErrorKind::AlreadyExists => "it already exists".into(),
         io::ErrorKind::StorageFull => "the disk is full".into(),
         _ => error.to_string().to_lowercase(),
     }

@@ -1,25 +1,26 @@
 //! The `sluice` command line.
 //!
-//! Parses what a person typed, runs one command, prints data on stdout and talk on stderr, and ends with
-//! one of the exit codes of [`failure::Exit`].
+//! Parses the command line, runs one command, prints data on stdout and remarks on stderr, and ends with
+//! one of the exit codes of [`failure::CommandExit`].
 
 mod client;
 mod client_process;
+mod command_groups;
 mod commands;
+mod console;
 mod demo;
+mod escape;
 mod export;
-mod failing;
 mod failure;
 mod files;
+mod output_format;
 mod pager;
-mod screen;
 mod settings;
-mod shape;
-mod span;
 mod system;
 mod table;
-mod visible;
+mod time_args;
 mod watch;
+mod write_failure;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -27,10 +28,13 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser};
 
-use commands::Command;
-use failure::{Exit, Failure};
+use commands::SluiceCommand;
+use console::{CommandConsole, OutputFormat};
+use failure::{CliError, CommandExit};
 use pager::Pager;
-use screen::{Output, Screen};
+
+/// Heading of the options that every command has; they are shown after the command's own.
+pub(crate) const GLOBAL_OPTIONS: &str = "Global options";
 
 /// A gate between AI agents and what they can affect.
 #[derive(Debug, Parser)]
@@ -41,35 +45,35 @@ use screen::{Output, Screen};
     arg_required_else_help = true,
     disable_help_subcommand = true
 )]
-struct Cli {
+struct SluiceCli {
     /// When to use colour
-    #[arg(long, global = true, value_enum, default_value = "auto", hide_possible_values = false)]
-    color: screen::Color,
+    #[arg(long, global = true, value_enum, default_value = "auto", help_heading = GLOBAL_OPTIONS)]
+    color: console::ColorMode,
     /// Print data only, no remarks
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = GLOBAL_OPTIONS)]
     quiet: bool,
-    /// How data is printed
-    #[arg(long, short, global = true, value_enum, default_value = "table")]
-    output: Output,
-    /// Print long lists as they are
-    #[arg(long, global = true)]
+    /// Output format of data
+    #[arg(long, short, global = true, value_enum, default_value = "table", help_heading = GLOBAL_OPTIONS)]
+    output: OutputFormat,
+    /// Do not use a pager for long output
+    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
     no_pager: bool,
     #[command(subcommand)]
-    command: Command,
+    command: SluiceCommand,
 }
 
 fn main() -> ExitCode {
-    // Before anything else is set up: a worker locks itself in with nothing in hand.
+    // Before anything else is set up: a worker isolates itself while it holds nothing.
     match std::env::args_os().nth(1) {
         Some(role) if role == "worker" => return sluice_worker::run(),
         Some(role) if role == "stranger" => sluice_worker::stranger(),
         _ => {}
     }
-    let (cli, matches) = asked();
-    // TLS needs to know its cryptography before anything connects; it can be told once, and this is the once.
+    let (cli, matches) = parse_arguments();
+    // TLS needs its cryptography provider before any connection; it can be set only once.
     let _installed = rustls::crypto::ring::default_provider().install_default();
-    let screen = Screen::new(cli.color, cli.quiet, cli.output);
-    let cli = match shaped(cli) {
+    let screen = CommandConsole::new(cli.color, cli.quiet, cli.output);
+    let cli = match with_json_flag(cli) {
         Ok(cli) => cli,
         Err(failure) => {
             screen.failure(&failure);
@@ -83,8 +87,8 @@ fn main() -> ExitCode {
     }
     match done {
         Ok(exit) => exit.into(),
-        // Nobody reads on: `sluice … | head` is not a failure.
-        Err(Failure { closed: true, .. }) => ExitCode::SUCCESS,
+        // The reader closed the pipe: `sluice … | head` is not a failure.
+        Err(CliError { closed: true, .. }) => ExitCode::SUCCESS,
         Err(failure) => {
             screen.failure(&failure);
             failure.exit.into()
@@ -92,27 +96,27 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was typed.
-fn asked() -> (Cli, ArgMatches) {
-    let mut matches = Cli::command().get_matches();
+/// Parses the command line.
+fn parse_arguments() -> (SluiceCli, ArgMatches) {
+    let mut matches = command_groups::with_command_groups(SluiceCli::command()).get_matches();
     let kept = matches.clone();
-    (Cli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit()), kept)
+    (SluiceCli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit()), kept)
 }
 
-/// Every command with data has `--json`; whatever shape of data is wanted asks for that.
-fn shaped(cli: Cli) -> Result<Cli, Failure> {
+/// Every command with data has `--json`; every output format for data uses it.
+fn with_json_flag(cli: SluiceCli) -> Result<SluiceCli, CliError> {
     if !cli.output.is_data() {
         return Ok(cli);
     }
     let mut words: Vec<OsString> = std::env::args_os().collect();
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     words.insert(end, "--json".into());
-    match Cli::try_parse_from(words) {
+    match SluiceCli::try_parse_from(words) {
         Ok(cli) => Ok(cli),
-        // It was there already.
+        // `--json` was given already.
         Err(error) if error.kind() == ErrorKind::ArgumentConflict => Ok(cli),
-        Err(_) => Err(Failure::new(Exit::Usage, "this command has no data to print in another shape")
-            .hint("leave `--output` out")),
+        Err(_) => Err(CliError::new(CommandExit::Usage, "this command has no data for another output format")
+            .hint("leave out `--output`")),
     }
 }
 
@@ -120,7 +124,7 @@ fn shaped(cli: Cli) -> Result<Cli, Failure> {
 mod tests {
     use super::*;
 
-    /// Commands that run something, or print one thing in a form of its own.
+    /// Commands that run something, or print only one format.
     const WITHOUT: [&str; 18] = [
         "demo",
         "serve",
@@ -151,7 +155,7 @@ mod tests {
                 has,
                 WITHOUT.contains(&path),
                 "`sluice {path}` {}",
-                if has { "is no exception" } else { "lacks --json" }
+                if has { "has --json and is listed as an exception" } else { "lacks --json" }
             );
         }
         for verb in verbs {
@@ -162,7 +166,7 @@ mod tests {
     #[test]
     fn every_command_speaks_to_machines_too() {
         let mut seen = 0;
-        walk(&Cli::command(), "", &mut seen);
+        walk(&SluiceCli::command(), "", &mut seen);
         assert!(seen > 60, "{seen}");
     }
 }

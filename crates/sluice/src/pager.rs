@@ -1,7 +1,7 @@
-//! A pager for what is longer than the screen.
+//! A pager for output that is longer than the screen.
 //!
-//! Takes what goes to stdout while a command that only shows things prints. Promise: whatever cannot be paged is
-//! printed; nothing is left running.
+//! Takes the stdout of commands that only show things. Promise: if no pager can be used, the output is printed
+//! directly; no process is left running.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -12,9 +12,9 @@ use std::sync::{Mutex, PoisonError};
 use anstream::AutoStream;
 use clap::ArgMatches;
 
-use crate::screen::Screen;
+use crate::console::CommandConsole;
 
-/// Commands whose data people read from top to bottom.
+/// Commands whose output people read from top to bottom.
 const READ: [&str; 12] = [
     "list",
     "show",
@@ -29,10 +29,10 @@ const READ: [&str; 12] = [
     "capabilities",
     "search",
 ];
-/// The pager where nobody named one: ends by itself when all fits on the screen, keeps colours, leaves the text there.
+/// The default pager: exits by itself if everything fits on the screen, keeps colours, leaves the text there.
 const USUAL: [&str; 2] = ["less", "-FRX"];
 
-/// Whether what was typed shows something and ends.
+/// Whether the command shows something and ends.
 pub(crate) fn is_worth_it(typed: &ArgMatches) -> bool {
     let (mut at, mut name) = (typed, "");
     while let Some((next, below)) = at.subcommand() {
@@ -42,28 +42,28 @@ pub(crate) fn is_worth_it(typed: &ArgMatches) -> bool {
     READ.contains(&name) && !set("watch") && !set("follow")
 }
 
-/// Where data goes while a pager is open.
+/// The pipe to the pager while one is open.
 static PIPE: Mutex<Option<AutoStream<File>>> = Mutex::new(None);
 
-/// Prints to the pager. Nothing if there is none.
+/// Prints to the pager. `None` if there is none.
 pub(crate) fn print(text: std::fmt::Arguments<'_>) -> Option<io::Result<()>> {
     let mut pipe = PIPE.lock().unwrap_or_else(PoisonError::into_inner);
     pipe.as_mut().map(|pipe| pipe.write_fmt(text))
 }
 
-/// A pager that is open.
+/// An open pager.
 #[derive(Debug)]
 pub(crate) struct Pager {
     child: Child,
 }
 
 impl Pager {
-    /// Opens one, if a person reads and there is one.
-    pub(crate) fn open(screen: &Screen) -> Option<Self> {
+    /// Opens a pager, if a person reads and one is available.
+    pub(crate) fn open(screen: &CommandConsole) -> Option<Self> {
         if !screen.is_terminal() {
             return None;
         }
-        // What stdout would have made of colour counts, not what a pipe would.
+        // The colour choice of stdout applies, not that of a pipe.
         let colour = AutoStream::choice(&io::stdout());
         let mut child = program()?.stdin(Stdio::piped()).spawn().ok()?;
         let pipe = AutoStream::new(File::from(OwnedFd::from(child.stdin.take()?)), colour);
@@ -71,14 +71,14 @@ impl Pager {
         Some(Self { child })
     }
 
-    /// Tells it that this is all, and waits until the person has read it.
+    /// Closes its input, and waits until the person quits it.
     pub(crate) fn close(mut self) {
         *PIPE.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ended = self.child.wait();
     }
 }
 
-/// The pager people want.
+/// The pager from the environment, or the default.
 fn program() -> Option<Command> {
     let wanted = ["SLUICE_PAGER", "PAGER"].into_iter().find_map(std::env::var_os);
     match wanted {

@@ -1,108 +1,109 @@
-//! The configuration as a command finds it: `--config`, `SLUICE_CONFIG`, `sluice.yaml` in this folder or one above it,
+//! Finds the configuration for a command: `--config`, `SLUICE_CONFIG`, `sluice.yaml` in this folder or a parent folder,
 //! or the user's own (`~/.config/sluice/sluice.yaml`).
 //!
-//! Promise: the environment is read here and nowhere else. A file that nobody named is used only if it belongs to this
-//! user or to root, so that a file left in a shared folder cannot redirect a command.
+//! Promise: the environment is read here and nowhere else. A file that was not given explicitly is used only if it
+//! belongs to this user or to root, so that a file in a shared folder cannot redirect a command.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sluice_gateway::config::{Around, Config, ConfigErrors, FILE, Flag, Origins};
+use sluice_gateway::config::{CommandLineFlag, Config, ConfigContext, ConfigErrors, ConfigOrigins, FILE};
 
 use crate::commands::policy::counted;
-use crate::failure::{Exit, Failure, io_words};
-use crate::screen::Screen;
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit, describe_io_error};
 
-/// Which file, for commands that need the configuration.
+/// Options that select the configuration file.
 #[derive(Debug, Default, Args)]
-pub(crate) struct Which {
-    /// Configuration file; otherwise $SLUICE_CONFIG, sluice.yaml here or in a folder above, or the user's own
-    #[arg(long, global = true, value_name = "FILE")]
+pub(crate) struct ConfigFileArgs {
+    /// Configuration file; default: $SLUICE_CONFIG, sluice.yaml in this folder or a parent folder, or the user's own
+    #[arg(long, global = true, value_name = "FILE", help_heading = crate::GLOBAL_OPTIONS)]
     config: Option<PathBuf>,
 }
 
-/// Where a configuration is read from, and read from again: file, environment and flags as they were found.
+/// The sources of a configuration, so that it can be read again: file, environment and flags.
 #[derive(Clone)]
-pub(crate) struct Layers {
+pub(crate) struct ConfigLayers {
     file: Option<PathBuf>,
     variables: Vec<(String, String)>,
-    around: Around,
+    around: ConfigContext,
 }
 
-impl Layers {
-    /// Whether nobody has said where this gateway is: no file was found, and neither a flag nor a variable names its
+impl ConfigLayers {
+    /// Whether the gateway's location is unknown: no file was found, and neither a flag nor a variable gives its
     /// data folder.
-    pub(crate) fn is_unfounded(&self) -> bool {
+    pub(crate) fn is_unconfigured(&self) -> bool {
         let flagged = self.around.flags.iter().any(|flag| flag.key == "data");
         self.file.is_none() && !flagged && !self.variables.iter().any(|(name, _)| name == "SLUICE_DATA")
     }
 
-    /// Reads them.
-    pub(crate) fn read(&self) -> Result<(Config, Origins), ConfigErrors> {
+    /// Reads the configuration.
+    pub(crate) fn read(&self) -> Result<(Config, ConfigOrigins), ConfigErrors> {
         Config::load(self.file.as_deref(), &self.variables, &self.around)
     }
 }
 
-/// A configuration that was read, or why not.
-pub(crate) struct Settings {
+/// A configuration that was read, or its errors.
+pub(crate) struct LoadedSettings {
     /// The file that was found.
     pub(crate) file: Option<PathBuf>,
-    pub(crate) loaded: Result<(Config, Origins), ConfigErrors>,
+    pub(crate) loaded: Result<(Config, ConfigOrigins), ConfigErrors>,
 }
 
-impl Which {
-    /// The file, if there is one. A file that was named must exist.
-    pub(crate) fn file(&self) -> Result<Option<PathBuf>, Failure> {
+impl ConfigFileArgs {
+    /// The file, if there is one. A file that was given explicitly must exist.
+    pub(crate) fn file(&self) -> Result<Option<PathBuf>, CliError> {
         let variable = || std::env::var_os("SLUICE_CONFIG").filter(|value| !value.is_empty()).map(PathBuf::from);
         let Some(named) = self.config.clone().or_else(variable) else { return find_unnamed() };
         if named.exists() {
             return Ok(Some(named));
         }
-        Err(Failure::new(Exit::NotFound, format!("there is no configuration at `{}`", named.display()))
-            .hint("make one: sluice init"))
+        Err(CliError::new(CommandExit::NotFound, format!("no configuration at `{}`", named.display()))
+            .hint("create one: sluice init"))
     }
 
-    /// Finds the layers of the configuration; `flags` are what the command line says about single keys.
-    pub(crate) fn layers(&self, flags: Vec<Flag>) -> Result<Layers, Failure> {
+    /// Finds the sources of the configuration; `flags` are the values from the command line.
+    pub(crate) fn layers(&self, flags: Vec<CommandLineFlag>) -> Result<ConfigLayers, CliError> {
         let file = self.file()?;
-        let here = std::env::current_dir()
-            .map_err(|error| Failure::new(Exit::Failed, "this folder cannot be used").why(io_words(&error)))?;
-        let around = Around { here, host: host_name(), flags };
-        Ok(Layers { file, variables: variables()?, around })
+        let here = std::env::current_dir().map_err(|error| {
+            CliError::new(CommandExit::Failed, "this folder cannot be used").why(describe_io_error(&error))
+        })?;
+        let around = ConfigContext { here, host: host_name(), flags };
+        Ok(ConfigLayers { file, variables: variables()?, around })
     }
 
     /// Reads the configuration.
-    pub(crate) fn load(&self, flags: Vec<Flag>) -> Result<Settings, Failure> {
+    pub(crate) fn load(&self, flags: Vec<CommandLineFlag>) -> Result<LoadedSettings, CliError> {
         Ok(self.layers(flags)?.into())
     }
 }
 
-impl From<Layers> for Settings {
-    fn from(layers: Layers) -> Self {
+impl From<ConfigLayers> for LoadedSettings {
+    fn from(layers: ConfigLayers) -> Self {
         let loaded = layers.read();
         Self { file: layers.file, loaded }
     }
 }
 
-impl Settings {
-    /// The configuration, for a command that needs a good one; problems are printed.
-    pub(crate) fn or_fail(self, screen: &Screen) -> Result<(Config, Origins), Failure> {
+impl LoadedSettings {
+    /// The configuration, for a command that needs a valid one; problems are printed.
+    pub(crate) fn or_fail(self, screen: &CommandConsole) -> Result<(Config, ConfigOrigins), CliError> {
         let file = self.name();
         self.loaded.map_err(|errors| {
             errors.faults.iter().for_each(|fault| screen.fault(fault));
-            Failure::new(Exit::Failed, format!("{} in `{file}`", counted(errors.faults.len(), "error")))
+            CliError::new(CommandExit::Failed, format!("{} in `{file}`", counted(errors.faults.len(), "error")))
         })
     }
 
-    /// How messages call the file.
+    /// The name of the file in messages.
     pub(crate) fn name(&self) -> String {
         self.file.as_deref().unwrap_or(Path::new(FILE)).display().to_string()
     }
 }
 
-/// The configuration that applies where nobody named one: of this folder, of the nearest folder above, of the user.
-fn find_unnamed() -> Result<Option<PathBuf>, Failure> {
+/// The configuration if none was given: in this folder, in the nearest parent folder, of the user.
+fn find_unnamed() -> Result<Option<PathBuf>, CliError> {
     let here = PathBuf::from(FILE);
     if here.exists() {
         return Ok(Some(here));
@@ -116,8 +117,8 @@ fn find_unnamed() -> Result<Option<PathBuf>, Failure> {
     check_owner(&own).map(|()| Some(own))
 }
 
-/// Where the user's own configuration is, whether it exists or not: `sluice init` makes it a link to the first gateway.
-pub(crate) fn user_config_file() -> Result<Option<PathBuf>, Failure> {
+/// The path of the user's own configuration, even if it does not exist: `sluice init` links it to the first gateway.
+pub(crate) fn user_config_file() -> Result<Option<PathBuf>, CliError> {
     let folder = match (variable("XDG_CONFIG_HOME")?, variable("HOME")?) {
         (Some(config), _) => PathBuf::from(config),
         (None, Some(home)) => PathBuf::from(home).join(".config"),
@@ -126,45 +127,49 @@ pub(crate) fn user_config_file() -> Result<Option<PathBuf>, Failure> {
     Ok(folder.is_absolute().then(|| folder.join("sluice").join(FILE)))
 }
 
-/// SECURITY: the configuration says where operators' tokens are read and sent. One that another user wrote is not used
-/// unless somebody names it.
-fn check_owner(file: &Path) -> Result<(), Failure> {
+/// SECURITY: the configuration says where operator tokens are read from and sent to. A file that another user wrote is
+/// not used unless it is given explicitly.
+fn check_owner(file: &Path) -> Result<(), CliError> {
     let refuse = |why: String| {
-        Err(Failure::new(Exit::Failed, format!("`{}` is not used", file.display()))
+        Err(CliError::new(CommandExit::Failed, format!("`{}` is not used", file.display()))
             .why(why)
-            .hint(format!("if you trust it, name it: --config {}", file.display())))
+            .hint(format!("if you trust it, give it explicitly: --config {}", file.display())))
     };
     let about = match std::fs::metadata(file) {
         Ok(about) => about,
-        Err(error) => return refuse(io_words(&error)),
+        Err(error) => return refuse(describe_io_error(&error)),
     };
     let user = rustix::process::geteuid().as_raw();
     if about.uid() != user && about.uid() != 0 {
-        return refuse("it was found in a folder above this one and belongs to another user".to_owned());
+        return refuse("it was found in a parent folder and belongs to another user".to_owned());
     }
     if about.mode() & 0o002 != 0 {
-        return refuse("it was found in a folder above this one and every user can change it".to_owned());
+        return refuse("it was found in a parent folder and every user can change it".to_owned());
     }
     Ok(())
 }
 
-/// Our variables. One that is no text is refused: what it means would be a guess.
-fn variables() -> Result<Vec<(String, String)>, Failure> {
+/// Our environment variables. A value that is not text is refused, because its meaning would be a guess.
+fn variables() -> Result<Vec<(String, String)>, CliError> {
     let ours = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
     let system = ["CREDENTIALS_DIRECTORY", "XDG_STATE_HOME", "HOME"];
     let ours = ours.filter(|(name, _)| name.starts_with("SLUICE_") || system.contains(&name.as_str()));
     let read = ours.map(|(name, value)| match value.into_string() {
         Ok(value) => Ok((name, value)),
-        Err(_) => Err(Failure::new(Exit::Failed, format!("the variable `{}` is not UTF-8 text", name.escape_debug()))),
+        Err(_) => {
+            Err(CliError::new(CommandExit::Failed, format!("the variable `{}` is not UTF-8 text", name.escape_debug())))
+        }
     });
     read.collect()
 }
 
-/// One of our variables; an empty one counts as not set.
-pub(crate) fn variable(name: &str) -> Result<Option<String>, Failure> {
+/// One of our environment variables; an empty value counts as not set.
+pub(crate) fn variable(name: &str) -> Result<Option<String>, CliError> {
     let found = std::env::var_os(name).filter(|value| !value.is_empty());
     let text = |value: std::ffi::OsString| {
-        value.into_string().map_err(|_| Failure::new(Exit::Failed, format!("the variable `{name}` is not UTF-8 text")))
+        value
+            .into_string()
+            .map_err(|_| CliError::new(CommandExit::Failed, format!("the variable `{name}` is not UTF-8 text")))
     };
     found.map(text).transpose()
 }

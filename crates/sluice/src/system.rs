@@ -1,8 +1,8 @@
-//! The real world's clock, ids and randomness, handed to everything that needs them.
+//! The system's clock, ids and randomness, passed to everything that needs them.
 
 use std::cell::RefCell;
 
-use sluice_core::{Clock, Entropy, Ids, Span, Timestamp};
+use sluice_core::{Clock, Entropy, Ids, Millis, UtcMillis};
 
 /// The machine's clocks.
 #[derive(Debug, Clone, Copy, Default)]
@@ -10,17 +10,17 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is where the injected clock comes from")]
-    fn now(&self) -> Timestamp {
+    fn now(&self) -> UtcMillis {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        // A clock before 1970 reads as 1970: everything then waits longer, nothing fires early.
-        Timestamp::from_millis(since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX)))
+        // A clock before 1970 reads as 1970: everything waits longer, nothing fires early.
+        UtcMillis::from_millis(since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    fn since_boot(&self) -> Span {
+    fn since_boot(&self) -> Millis {
         // BOOTTIME counts while the machine sleeps, MONOTONIC does not.
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let millis = now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000);
-        Span::from_millis(u64::try_from(millis).unwrap_or(0))
+        Millis::from_millis(u64::try_from(millis).unwrap_or(0))
     }
 }
 
@@ -42,20 +42,20 @@ impl Entropy for SystemEntropy {
 pub struct SystemIds;
 
 thread_local! {
-    /// Random bytes for the next ids of this thread: one question to the kernel for many of them.
-    static AHEAD: RefCell<Ahead> = const { RefCell::new(Ahead { bytes: [0; AHEAD_IDS * ID_BYTES], left: 0 }) };
+    /// Random bytes for the next ids of this thread: one system call for many ids.
+    static AHEAD: RefCell<IdEntropyBuffer> = const { RefCell::new(IdEntropyBuffer { bytes: [0; AHEAD_IDS * ID_BYTES], left: 0 }) };
 }
 
-/// Bytes of randomness that one id takes, and ids whose bytes are fetched together.
+/// Random bytes per id, and ids whose bytes are fetched together.
 const ID_BYTES: usize = 10;
 const AHEAD_IDS: usize = 64;
 
-struct Ahead {
+struct IdEntropyBuffer {
     bytes: [u8; AHEAD_IDS * ID_BYTES],
     left: usize,
 }
 
-impl Ahead {
+impl IdEntropyBuffer {
     fn next(&mut self) -> u128 {
         if self.left == 0 {
             SystemEntropy.fill(&mut self.bytes);
@@ -71,7 +71,7 @@ impl Ahead {
 
 impl Ids for SystemIds {
     fn mint(&self) -> u128 {
-        let random = AHEAD.with_borrow_mut(Ahead::next);
+        let random = AHEAD.with_borrow_mut(IdEntropyBuffer::next);
         let millis = u128::try_from(SystemClock.now().as_millis()).unwrap_or(0) & 0xffff_ffff_ffff;
         millis << 80 | random
     }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_clocks_run() {
-        assert!(SystemClock.now() > Timestamp::from_millis(1_700_000_000_000));
-        assert!(SystemClock.since_boot() > Span::ZERO);
+        assert!(SystemClock.now() > UtcMillis::from_millis(1_700_000_000_000));
+        assert!(SystemClock.since_boot() > Millis::ZERO);
     }
 }

@@ -1,36 +1,36 @@
-//! Tables: columns for people, as wide as their terminal; whole lines where something else reads.
+//! Tables: columns for people, fitted to their terminal; complete lines for programs.
 
 use comfy_table::{ContentArrangement, Table as Grid, presets};
 use owo_colors::OwoColorize as _;
 
-use crate::failure::Failure;
-use crate::screen::Screen;
-use crate::span::moment;
-use crate::visible;
+use crate::console::CommandConsole;
+use crate::escape;
+use crate::failure::CliError;
+use crate::time_args::moment;
 
 /// Fewest characters of an id that are shown.
 const SHORTEST: usize = 12;
 
 /// A table under construction.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     names: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
-    /// With these column names.
+impl TextTable {
+    /// A table with these column names.
     pub(crate) fn new(names: &[&str]) -> Self {
         Self { names: names.iter().map(|name| name.to_uppercase()).collect(), rows: Vec::new() }
     }
 
-    /// A row. What it holds may come from anywhere.
+    /// Adds a row. Its text may come from anywhere.
     pub(crate) fn row(&mut self, cells: &[String]) {
-        self.rows.push(cells.iter().map(|cell| visible::line(cell)).collect());
+        self.rows.push(cells.iter().map(|cell| escape::escape_line(cell)).collect());
     }
 
-    /// Prints it; where it is empty, says so.
-    pub(crate) fn print(self, screen: &Screen, empty: &str) -> Result<(), Failure> {
+    /// Prints the table; if it is empty, prints `empty`.
+    pub(crate) fn print(self, screen: &CommandConsole, empty: &str) -> Result<(), CliError> {
         if self.rows.is_empty() {
             screen.note(empty);
             return Ok(());
@@ -58,7 +58,7 @@ impl Table {
     }
 }
 
-/// A moment without its year and milliseconds, for people; anything else as it is.
+/// A time without its year and milliseconds, for people; any other text unchanged.
 fn briefly(cell: String) -> String {
     match (moment(&cell), cell.get(5..10), cell.get(11..19)) {
         (Some(_), Some(day), Some(time)) => format!("{day} {time}Z"),
@@ -66,8 +66,8 @@ fn briefly(cell: String) -> String {
     }
 }
 
-/// Ids as they are shown: whole where something else reads, on a terminal as short as they stay unique.
-pub(crate) fn short_ids(screen: &Screen, ids: &[String]) -> Vec<String> {
+/// Ids as they are shown: complete for programs, on a terminal as short as they stay unique.
+pub(crate) fn short_ids(screen: &CommandConsole, ids: &[String]) -> Vec<String> {
     if screen.width().is_none() {
         return ids.to_vec();
     }
@@ -81,7 +81,7 @@ fn shortened(ids: &[String]) -> Vec<String> {
         let whole: std::collections::BTreeSet<&String> = ids.iter().collect();
         cut.len() == whole.len()
     };
-    // Two characters more than needed: the next entry should not make them ambiguous.
+    // Two characters more than needed, so that the next entry does not make them ambiguous.
     let length = (SHORTEST..longest).find(|length| unique(*length)).map_or(longest, |length| length + 2);
     ids.iter().map(|id| id.get(..length).unwrap_or(id).to_owned()).collect()
 }

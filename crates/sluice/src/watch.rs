@@ -1,53 +1,53 @@
-//! Lists, and lists that stay: printed once, or again whenever something changes.
+//! Lists, and watched lists: printed once, or again whenever something changes.
 //!
-//! Promise: a list that stays outlives its gateway: while nobody answers it says so, and goes on when somebody does.
+//! Promise: a watched list outlives its gateway: while no gateway responds it says so, and it continues when one does.
 
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
 
-use crate::client::{Client, Heard, text};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
+use crate::client::{EventStreamPoll, GatewayClient, text_field};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
 
-/// How long nothing needs to happen before the list is drawn again.
+/// How long to wait without an event before the list is printed again.
 const EVERY: Duration = Duration::from_secs(2);
-/// How long events that come together are waited for.
+/// How long to wait for further events.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// How a list is shown.
+/// Options of a list.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Listing {
-    /// Most entries
+pub(crate) struct ListArgs {
+    /// Maximum number of entries
     #[arg(long, default_value = "50", value_name = "N")]
     pub(crate) limit: usize,
-    /// Stay, and show it again when something changes
+    /// Keep running and print the list again when something changes
     #[arg(long, short)]
     pub(crate) watch: bool,
-    /// For machines: the answer of the API
+    /// Print the API response as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Shows a list as asked.
+/// Prints a list with these options.
 pub(crate) fn show(
-    client: &Client,
-    screen: &Screen,
-    listing: Listing,
-    fetch: impl Fn() -> Result<Value, Failure>,
-    draw: impl Fn(&Value) -> Result<(), Failure>,
-) -> Result<Exit, Failure> {
-    let print = |list: &Value| if listing.json { screen.json(list).map_err(Failure::from) } else { draw(list) };
+    client: &GatewayClient,
+    screen: &CommandConsole,
+    listing: ListArgs,
+    fetch: impl Fn() -> Result<Value, CliError>,
+    draw: impl Fn(&Value) -> Result<(), CliError>,
+) -> Result<CommandExit, CliError> {
+    let print = |list: &Value| if listing.json { screen.json(list).map_err(CliError::from) } else { draw(list) };
     if !listing.watch {
         print(&fetch()?)?;
-        return Ok(Exit::Ok);
+        return Ok(CommandExit::Ok);
     }
     let mut stream = None;
     let mut before: Option<Value> = None;
     let mut is_away = false;
     loop {
-        // Listening comes before looking, so that no change falls between the two.
+        // The stream is opened before the list is read, so that no change is missed between the two.
         if stream.is_none() {
             stream = client.listen(None, None).ok();
         }
@@ -64,12 +64,12 @@ pub(crate) fn show(
             Err(failure) => return Err(failure),
         };
         if is_away {
-            screen.note("the gateway answers again");
+            screen.note("the gateway responds again");
             is_away = false;
         }
         if before.as_ref() != Some(&list) {
             if before.is_some() || screen.is_terminal() {
-                screen.again()?;
+                screen.redraw()?;
             }
             print(&list)?;
             before = Some(list);
@@ -78,40 +78,40 @@ pub(crate) fn show(
             Some(stream) => stream.next(Some(EVERY)),
             None => {
                 client.pause(EVERY);
-                Ok(Heard::Nothing)
+                Ok(EventStreamPoll::Nothing)
             }
         };
         match heard {
-            Ok(Heard::Nothing) => {}
-            // What comes together is shown together.
-            Ok(Heard::Event(_)) => {
-                while let Some(Ok(Heard::Event(_))) = stream.as_mut().map(|s| s.next(Some(TOGETHER))) {}
+            Ok(EventStreamPoll::Nothing) => {}
+            // Events that arrive together cause one update.
+            Ok(EventStreamPoll::Event(_)) => {
+                while let Some(Ok(EventStreamPoll::Event(_))) = stream.as_mut().map(|s| s.next(Some(TOGETHER))) {}
             }
-            Ok(Heard::End) | Err(_) => stream = None,
+            Ok(EventStreamPoll::End) | Err(_) => stream = None,
         }
     }
 }
 
-/// Whether a failure is that of a gateway that is not there now and may come back.
-fn is_passing(failure: &Failure) -> bool {
-    let code = failure.problem.as_deref().map(|problem| text(problem, "code"));
-    failure.exit == Exit::Unreachable || matches!(code, Some("gateway.starting" | "gateway.stopping"))
+/// Whether the failure is temporary: the gateway is not there now and may come back.
+fn is_passing(failure: &CliError) -> bool {
+    let code = failure.problem.as_deref().map(|problem| text_field(problem, "code"));
+    failure.exit == CommandExit::Unreachable || matches!(code, Some("gateway.starting" | "gateway.stopping"))
 }
 
-/// Does something with each id; goes on after a failure, and ends with the first one.
+/// Runs an action for each id; continues after a failure, and returns the first failure.
 pub(crate) fn each(
-    screen: &Screen,
+    screen: &CommandConsole,
     ids: &[String],
-    mut act: impl FnMut(&str) -> Result<(), Failure>,
-) -> Result<Exit, Failure> {
+    mut act: impl FnMut(&str) -> Result<(), CliError>,
+) -> Result<CommandExit, CliError> {
     let mut first = None;
     for id in ids {
         match (act(id), &first) {
             (Ok(()), _) => {}
-            // The first one is told at the end, as of any command.
+            // The first failure is reported at the end, as for any command.
             (Err(failure), None) => first = Some(failure),
             (Err(failure), Some(_)) => screen.failure(&failure),
         }
     }
-    first.map_or(Ok(Exit::Ok), Err)
+    first.map_or(Ok(CommandExit::Ok), Err)
 }

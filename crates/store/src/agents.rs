@@ -1,17 +1,17 @@
-//! Agents: the names that may knock, and which of them are paused.
+//! Agents: the names that may call the gateway, and which of them are paused.
 //!
-//! Takes a person's word; gives the agents there are. Promise: no agent makes, wakes or removes one; a
-//! name that was removed is never given again, because what was allowed under it must not pass on.
+//! Takes a person's decision; gives the agents that exist. Promise: no agent creates, resumes or removes an agent. The
+//! name of a removed agent is never used again, because its allowances must not pass to another.
 
-use sluice_core::audit::Fact;
-use sluice_core::{Actor, AgentName, HoldId, Timestamp};
+use sluice_core::audit::AuditFact;
+use sluice_core::{Actor, AgentName, HoldId, UtcMillis};
 
 use crate::Store;
 use crate::credentials;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::people::Waiting;
-use crate::sql::{Row, Tx, params};
+use crate::hold_interventions::UnsentHolds;
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 macro_rules! select {
     ($rest:literal) => {
@@ -38,64 +38,64 @@ pub struct Agent {
     pub name: AgentName,
     /// What it is for, in the operator's words.
     pub note: String,
-    /// Since when it is known.
-    pub created_at: Timestamp,
-    /// Who made it known.
+    /// When it was added.
+    pub created_at: UtcMillis,
+    /// Who added it.
     pub created_by: Actor,
-    /// Since when it is paused.
-    pub paused_at: Option<Timestamp>,
-    /// By whom.
+    /// When it was paused.
+    pub paused_at: Option<UtcMillis>,
+    /// Who paused it.
     pub paused_by: Option<Actor>,
-    /// Why, in their words.
+    /// Why it was paused, in that person's words.
     pub paused_for: Option<String>,
-    /// Since when it is no more.
-    pub removed_at: Option<Timestamp>,
+    /// When it was removed.
+    pub removed_at: Option<UtcMillis>,
     /// Its observe mode, which may have ended.
-    pub observing: Option<Observing>,
+    pub observing: Option<ObserveMode>,
 }
 
-/// Observe mode: calls are judged and recorded, and not stopped for what the rules of the organisation or the agent say.
+/// Observe mode: calls are judged and recorded, but not stopped by the rules of the organisation or the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Observing {
+pub struct ObserveMode {
     /// When it ends.
-    pub until: Timestamp,
-    /// Capabilities that leave the house and are included, by name.
+    pub until: UtcMillis,
+    /// Names of included capabilities that send data outside.
     pub leaving: Vec<String>,
 }
 
-/// The agent of this name, if there is one that was not removed. Locked for the transaction.
-pub(crate) async fn present<T: Tx>(desk: &mut Desk<'_, T>, name: &AgentName) -> Result<Agent, StoreError> {
+/// The agent with this name, if it exists and was not removed. Locked for the transaction.
+pub(crate) async fn present<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, name: &AgentName) -> Result<Agent, StoreError> {
     let agent = desk.row(ONE, params![name]).await?.map(decode).transpose()?;
     agent.filter(|agent| agent.removed_at.is_none()).ok_or(StoreError::NotFound { what: "agent" })
 }
 
-/// What is done to an agent.
-enum Deed {
+/// A change to an agent.
+enum AgentChange {
     Add { note: String },
     Pause { reason: String },
     Resume,
-    Observe(Observing),
+    Observe(ObserveMode),
     EndObserving,
     Remove,
 }
 
-struct Change {
+struct ChangeAgent {
     name: AgentName,
     by: Actor,
-    deed: Deed,
+    deed: AgentChange,
 }
 
-impl UseCase for Change {
-    /// The writes it stopped.
+impl UseCase for ChangeAgent {
+    /// The writes that were stopped.
     type Out = Vec<HoldId>;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
-        // SECURITY: an agent that could make, wake or remove agents could give itself another's rights.
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<HoldId>, StoreError> {
+        // SECURITY: an agent that could create, resume or remove agents could give itself another agent's rights.
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
         let (name, now) = (&self.name, desk.now);
-        if let Deed::Add { note } = &self.deed {
+        if let AgentChange::Add { note } = &self.deed {
             if desk.row(ONE, params![name]).await?.is_some() {
                 return Err(StoreError::Exists { what: "agent" });
             }
@@ -106,32 +106,32 @@ impl UseCase for Change {
         let agent = present(desk, name).await?;
         let mut stopped = Vec::new();
         match &self.deed {
-            Deed::Add { .. } => {}
-            Deed::Pause { .. } if agent.paused_at.is_some() => {}
-            Deed::Pause { reason } => {
+            AgentChange::Add { .. } => {}
+            AgentChange::Pause { .. } if agent.paused_at.is_some() => {}
+            AgentChange::Pause { reason } => {
                 desk.write(PAUSE, params![name, now, &self.by, reason.as_str()]);
                 self.note(desk, "agent.paused");
             }
-            Deed::Resume if agent.paused_at.is_none() => {}
-            Deed::Resume => {
+            AgentChange::Resume if agent.paused_at.is_none() => {}
+            AgentChange::Resume => {
                 desk.write(RESUME, params![name]);
                 self.note(desk, "agent.resumed");
             }
-            Deed::Observe(observing) => {
+            AgentChange::Observe(observing) => {
                 let leaving = observing.leaving.join(" ");
                 desk.write(OBSERVE, params![name, observing.until, leaving.as_str()]);
-                credentials::changed(desk);
-                let fact = Fact::new("agent.observe_started", self.by.clone()).with("agent", name);
+                credentials::bump_key_generation(desk);
+                let fact = AuditFact::new("agent.observe_started", self.by.clone()).with("agent", name);
                 desk.record(fact.with("until", observing.until).with("leaving", &leaving));
             }
-            Deed::EndObserving if agent.observing.is_none() => {}
-            Deed::EndObserving => {
-                desk.write(OBSERVE, params![name, None::<Timestamp>, None::<&str>]);
+            AgentChange::EndObserving if agent.observing.is_none() => {}
+            AgentChange::EndObserving => {
+                desk.write(OBSERVE, params![name, None::<UtcMillis>, None::<&str>]);
                 self.note(desk, "agent.observe_ended");
             }
-            Deed::Remove => {
-                // What it asked for and has not left goes with it: nobody is left to answer for it.
-                let waiting = Waiting::of(desk, name).await?;
+            AgentChange::Remove => {
+                // Its writes that have not left are stopped too: nobody is left to answer for them.
+                let waiting = UnsentHolds::of(desk, name).await?;
                 credentials::revoke_all_of(desk, name, &self.by).await?;
                 stopped = waiting.stop(desk, &self.by, "agent.removed")?;
                 crate::local::cancel_all_of(desk, name);
@@ -143,23 +143,23 @@ impl UseCase for Change {
     }
 }
 
-impl Change {
-    fn note<T: Tx>(&self, desk: &mut Desk<'_, T>, kind: &str) {
-        credentials::changed(desk);
-        desk.record(Fact::new(kind, self.by.clone()).with("agent", &self.name));
+impl ChangeAgent {
+    fn note<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>, kind: &str) {
+        credentials::bump_key_generation(desk);
+        desk.record(AuditFact::new(kind, self.by.clone()).with("agent", &self.name));
     }
 }
 
-struct All;
+struct ListAgents;
 
-impl Query for All {
+impl StoreQuery for ListAgents {
     type Out = Vec<Agent>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Agent>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<Agent>, StoreError> {
         tx.rows(ALL, &[]).await?.into_iter().map(decode).collect()
     }
 }
 
-fn decode(row: Row) -> Result<Agent, StoreError> {
+fn decode(row: SqlRow) -> Result<Agent, StoreError> {
     let mut row = row.of("agents");
     let agent = Agent {
         name: row.parsed()?,
@@ -173,7 +173,7 @@ fn decode(row: Row) -> Result<Agent, StoreError> {
         observing: match (row.maybe_time()?, row.maybe_text()?) {
             (Some(until), leaving) => {
                 let leaving = leaving.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
-                Some(Observing { until, leaving })
+                Some(ObserveMode { until, leaving })
             }
             (None, _) => None,
         },
@@ -185,60 +185,60 @@ fn decode(row: Row) -> Result<Agent, StoreError> {
 }
 
 impl Store {
-    /// Makes an agent known.
+    /// Adds an agent.
     ///
     /// # Errors
-    /// When an agent asks, or the name was ever given before.
+    /// When an agent asks, or the name is or was in use.
     pub async fn add_agent(&self, name: AgentName, note: String, by: Actor) -> Result<(), StoreError> {
-        self.submit(Change { name, by, deed: Deed::Add { note } }).await.map(drop)
+        self.submit(ChangeAgent { name, by, deed: AgentChange::Add { note } }).await.map(drop)
     }
 
     /// Pauses an agent. Pausing one that is paused changes nothing.
     ///
     /// # Errors
-    /// When an agent asks, or there is none of that name.
+    /// When an agent asks, or there is no agent with that name.
     pub async fn pause_agent(&self, name: AgentName, by: Actor, reason: String) -> Result<(), StoreError> {
-        self.submit(Change { name, by, deed: Deed::Pause { reason } }).await.map(drop)
+        self.submit(ChangeAgent { name, by, deed: AgentChange::Pause { reason } }).await.map(drop)
     }
 
-    /// Lets a paused agent go on.
+    /// Resumes a paused agent.
     ///
     /// # Errors
-    /// When an agent asks, or there is none of that name.
+    /// When an agent asks, or there is no agent with that name.
     pub async fn resume_agent(&self, name: AgentName, by: Actor) -> Result<(), StoreError> {
-        self.submit(Change { name, by, deed: Deed::Resume }).await.map(drop)
+        self.submit(ChangeAgent { name, by, deed: AgentChange::Resume }).await.map(drop)
     }
 
     /// Starts observe mode for an agent, or replaces it.
     ///
     /// # Errors
-    /// When an agent asks, or there is none of that name.
-    pub async fn observe_agent(&self, name: AgentName, by: Actor, mode: Observing) -> Result<(), StoreError> {
-        self.submit(Change { name, by, deed: Deed::Observe(mode) }).await.map(drop)
+    /// When an agent asks, or there is no agent with that name.
+    pub async fn observe_agent(&self, name: AgentName, by: Actor, mode: ObserveMode) -> Result<(), StoreError> {
+        self.submit(ChangeAgent { name, by, deed: AgentChange::Observe(mode) }).await.map(drop)
     }
 
     /// Ends observe mode.
     ///
     /// # Errors
-    /// When an agent asks, or there is none of that name.
+    /// When an agent asks, or there is no agent with that name.
     pub async fn end_observing(&self, name: AgentName, by: Actor) -> Result<(), StoreError> {
-        self.submit(Change { name, by, deed: Deed::EndObserving }).await.map(drop)
+        self.submit(ChangeAgent { name, by, deed: AgentChange::EndObserving }).await.map(drop)
     }
 
-    /// Removes an agent, revokes all its keys and stops what it asked for and has not left. Gives the writes that
-    /// were stopped; what is already being carried out is carried out.
+    /// Removes an agent, revokes all its keys and stops its writes that have not left. Gives the stopped writes; a
+    /// write that is already being executed is completed.
     ///
     /// # Errors
-    /// When an agent asks, or there is none of that name.
+    /// When an agent asks, or there is no agent with that name.
     pub async fn remove_agent(&self, name: AgentName, by: Actor) -> Result<Vec<HoldId>, StoreError> {
-        self.submit(Change { name, by, deed: Deed::Remove }).await
+        self.submit(ChangeAgent { name, by, deed: AgentChange::Remove }).await
     }
 
-    /// Every agent there is or was, oldest first.
+    /// All agents, including removed ones, oldest first.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn agents(&self) -> Result<Vec<Agent>, StoreError> {
-        self.ask(All).await
+        self.ask(ListAgents).await
     }
 }

@@ -1,17 +1,17 @@
-//! Alerts: messages to people as people look at them, and who has seen to which.
+//! Alerts: messages to people as people see them, and who acknowledged which.
 //!
-//! Promise: an agent can raise an alert, and can take back nobody's but its own.
+//! Promise: an agent can raise an alert, and can acknowledge only its own.
 
 use serde_json::Value;
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, AgentName, Timestamp};
+use sluice_core::{Actor, AgentName, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::outbox::{self, Message, Severity};
-use crate::sql::{Row, Tx, params};
+use crate::outbox::{self, MessageSeverity, OutboxMessage};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 macro_rules! select {
     ($rest:literal) => {
@@ -27,95 +27,95 @@ const PAGE: &str = select!(
 const SENT_BY: &str = "UPDATE outbox SET sent_by = ?2 WHERE id = ?1 AND sent_by IS NULL";
 const ACKNOWLEDGE: &str = "UPDATE outbox SET acked_by = ?2, acked_at = ?3 WHERE id = ?1";
 
-/// A message to people, with what became of it.
+/// A message to people, with its state.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Alert {
+pub struct StoredAlert {
     /// The message.
-    pub message: Message,
-    /// Since when.
-    pub created_at: Timestamp,
-    /// Who sent it; nobody where a gateway did by itself.
+    pub message: OutboxMessage,
+    /// When it was sent.
+    pub created_at: UtcMillis,
+    /// Who sent it; `None` for the gateway itself.
     pub sent_by: Option<Actor>,
-    /// Who has seen to it, and when.
-    pub acknowledged: Option<(Actor, Timestamp)>,
+    /// Who acknowledged it, and when.
+    pub acknowledged: Option<(Actor, UtcMillis)>,
 }
 
-/// Which alerts are wanted.
+/// Which alerts to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertFilter {
-    /// Only those nobody has seen to.
+    /// Only those that nobody has acknowledged.
     pub open_only: bool,
-    /// Only those at least this loud.
-    pub severity_at_least: Severity,
+    /// Only those with at least this severity.
+    pub severity_at_least: MessageSeverity,
     /// Only those this agent sent.
     pub agent: Option<AgentName>,
 }
 
 impl Default for AlertFilter {
-    /// All there are.
+    /// All alerts.
     fn default() -> Self {
-        Self { open_only: false, severity_at_least: Severity::Info, agent: None }
+        Self { open_only: false, severity_at_least: MessageSeverity::Info, agent: None }
     }
 }
 
-struct Raise {
-    message: Message,
+struct RaiseAlert {
+    message: OutboxMessage,
     by: Actor,
 }
 
-impl UseCase for Raise {
+impl UseCase for RaiseAlert {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let Self { message, by } = self;
         if desk.row(ONE, params![message.id]).await?.is_some() {
             return Ok(());
         }
         outbox::put(desk, message);
         desk.write(SENT_BY, params![message.id, by]);
-        let fact = Fact::new("alert.sent", by.clone()).with("message", message.id);
+        let fact = AuditFact::new("alert.sent", by.clone()).with("message", message.id);
         desk.record(fact.with("severity", message.severity.as_str()));
         Ok(())
     }
 }
 
-struct Acknowledge {
+struct AcknowledgeAlert {
     id: MessageId,
     by: Actor,
 }
 
-impl UseCase for Acknowledge {
+impl UseCase for AcknowledgeAlert {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let missing = || StoreError::NotFound { what: "alert" };
         let alert = desk.row(ONE, params![self.id]).await?.map(decode).transpose()?.ok_or_else(missing)?;
-        // SECURITY: what an agent did must not be hidden by the agent. To it, others' alerts do not exist.
+        // SECURITY: an agent must not hide what it did. For it, the alerts of others do not exist.
         if matches!(self.by, Actor::Agent(_)) && alert.sent_by.as_ref() != Some(&self.by) {
             return Err(missing());
         }
         if alert.acknowledged.is_none() {
             let now = desk.now;
             desk.write(ACKNOWLEDGE, params![self.id, &self.by, now]);
-            desk.record(Fact::new("alert.acknowledged", self.by.clone()).with("message", self.id));
+            desk.record(AuditFact::new("alert.acknowledged", self.by.clone()).with("message", self.id));
         }
         Ok(())
     }
 }
 
-struct Page {
+struct ListAlerts {
     filter: AlertFilter,
     after: Option<MessageId>,
     limit: u32,
 }
 
-impl Query for Page {
-    type Out = Vec<Alert>;
+impl StoreQuery for ListAlerts {
+    type Out = Vec<StoredAlert>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Alert>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<StoredAlert>, StoreError> {
         let AlertFilter { open_only, severity_at_least, agent } = &self.filter;
         let before = self.after.map_or(u128::MAX, MessageId::bits);
-        let loud = Severity::ALL.into_iter().skip_while(|severity| severity != severity_at_least);
+        let loud = MessageSeverity::ALL.into_iter().skip_while(|severity| severity != severity_at_least);
         let words: String = loud.map(|severity| format!(",{},", severity.as_str())).collect();
         let sender = agent.clone().map(|name| Actor::Agent(name).to_string());
         let params = params![before, u32::from(*open_only), words, sender, self.limit];
@@ -123,10 +123,10 @@ impl Query for Page {
     }
 }
 
-fn decode(row: Row) -> Result<Alert, StoreError> {
+fn decode(row: SqlRow) -> Result<StoredAlert, StoreError> {
     let mut row = row.of("outbox");
     let (id, topic, word, body) = (MessageId::from_bits(row.bits()?), row.text()?, row.text()?, row.text()?);
-    let severity = Severity::from_word(&word).ok_or_else(|| row.impossible("an unknown severity"))?;
+    let severity = MessageSeverity::from_word(&word).ok_or_else(|| row.impossible("an unknown severity"))?;
     let body: Value = serde_json::from_str(&body).map_err(|_| row.impossible("a body that is not JSON"))?;
     let (created_at, sent_by) = (row.time()?, row.maybe_parsed()?);
     let acknowledged = match (row.maybe_parsed()?, row.maybe_time()?) {
@@ -134,16 +134,16 @@ fn decode(row: Row) -> Result<Alert, StoreError> {
         (None, None) => None,
         _ => return Err(row.impossible("half an acknowledgement")),
     };
-    Ok(Alert { message: Message { id, topic, severity, body }, created_at, sent_by, acknowledged })
+    Ok(StoredAlert { message: OutboxMessage { id, topic, severity, body }, created_at, sent_by, acknowledged })
 }
 
 impl Store {
-    /// Tells people something. The same message again is the same alert.
+    /// Sends an alert to people. The same message again is the same alert.
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn alert(&self, message: Message, by: Actor) -> Result<(), StoreError> {
-        self.submit(Raise { message, by }).await
+    pub async fn alert(&self, message: OutboxMessage, by: Actor) -> Result<(), StoreError> {
+        self.submit(RaiseAlert { message, by }).await
     }
 
     /// Messages to people, newest first.
@@ -155,15 +155,16 @@ impl Store {
         filter: AlertFilter,
         after: Option<MessageId>,
         limit: u32,
-    ) -> Result<Vec<Alert>, StoreError> {
-        self.ask(Page { filter, after, limit }).await
+    ) -> Result<Vec<StoredAlert>, StoreError> {
+        self.ask(ListAlerts { filter, after, limit }).await
     }
 
-    /// Notes who has seen to an alert. The first one counts. An agent can do that with its own only.
+    /// Records who acknowledged an alert. The first acknowledgement counts. An agent can acknowledge only its own
+    /// alerts.
     ///
     /// # Errors
     /// When there is no such alert for this caller.
     pub async fn acknowledge(&self, id: MessageId, by: Actor) -> Result<(), StoreError> {
-        self.submit(Acknowledge { id, by }).await
+        self.submit(AcknowledgeAlert { id, by }).await
     }
 }

@@ -1,21 +1,23 @@
 //! Standing approvals as rows.
 //!
-//! Promise: a use is counted in the transaction of what it answers, and the record names the allowance and the call.
+//! Promise: a use is counted in the same transaction as the call it allows, and the audit log names the allowance and
+//! the call.
 
-use sluice_core::approval::Answer;
+use sluice_core::approval::ApprovalAnswer;
 use sluice_core::approval::allowance::{
-    self, Allowance, Asked, Asker, Bounds, Covers, Question, Scope, Session, Standing, Used, Why,
+    self, Allowance, AllowanceBounds, AllowanceCoverage, AllowanceScope, AllowanceSession, AllowanceState,
+    AllowanceUsage, ApprovalRequestContext, ApprovalRequester, ApprovalTrigger, RequestedAction,
 };
 use sluice_core::approval::bound::{BoundedCall, TargetBound};
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::{AllowanceId, RuleId};
 use sluice_core::{Actor, ApprovalId};
 
 use crate::Store;
 use crate::admission::Admission;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Row, Tx, params};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 macro_rules! select {
     ($rest:literal) => {
@@ -39,11 +41,11 @@ const SPENT: &str = "UPDATE allowances SET uses_left = ?3, uses = ?4, last_used_
 const REVOKE: &str =
     "UPDATE allowances SET revoked_by = ?3, revoked_at = ?4, version = version + 1 WHERE id = ?1 AND version = ?2";
 
-/// Writes down a standing yes.
-pub(crate) fn give<T: Tx>(desk: &mut Desk<'_, T>, allowance: &Allowance, by: &Actor) {
+/// Stores a standing approval.
+pub(crate) fn give<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, allowance: &Allowance, by: &Actor) {
     let (rule, session) = match &allowance.scope {
-        Scope::Standing { rule } => (Some(rule.bits()), None),
-        Scope::Session { session } => (None, Some(session_text(session))),
+        AllowanceScope::Standing { rule } => (Some(rule.bits()), None),
+        AllowanceScope::Session { session } => (None, Some(session_text(session))),
     };
     let bound = allowance.bounds.target.as_ref().map(|bound| serde_json::json!(bound).to_string());
     desk.write(
@@ -62,7 +64,7 @@ pub(crate) fn give<T: Tx>(desk: &mut Desk<'_, T>, allowance: &Allowance, by: &Ac
         ],
     );
     desk.record(
-        Fact::new("allowance.given", by.clone())
+        AuditFact::new("allowance.given", by.clone())
             .with("allowance", allowance.id)
             .with("code", allowance.code())
             .with("covers", covers_text(&allowance.covers))
@@ -70,32 +72,32 @@ pub(crate) fn give<T: Tx>(desk: &mut Desk<'_, T>, allowance: &Allowance, by: &Ac
     );
 }
 
-/// A standing approval that may answer a call, and the call as its bound sees it.
+/// A standing approval that may cover a call, and the call as the approval's bound sees it.
 #[derive(Debug, Clone)]
 pub struct AllowanceUse {
-    /// The allowance that answers.
+    /// The standing approval.
     pub id: AllowanceId,
     /// The call.
     pub call: BoundedCall,
 }
 
-/// Lets a standing approval answer policy's question about a write, if it still does. Counts the use.
-pub(crate) async fn spend<T: Tx>(desk: &mut Desk<'_, T>, admission: &Admission) -> Result<bool, StoreError> {
+/// Lets a standing approval satisfy policy's requirement for a write, if it still can. Counts the use.
+pub(crate) async fn spend<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, admission: &Admission) -> Result<bool, StoreError> {
     let Some(AllowanceUse { id, call }) = &admission.allowance else { return Ok(false) };
     let Some(row) = desk.row(ONE_LOCKED, params![*id]).await? else { return Ok(false) };
     let (allowance, version) = decode(row)?;
     let agent = admission.action.agent();
-    let (asker, session) = (Asker::Agent(agent.clone()), admission.session.map(Session::Issued));
-    let question = Question {
+    let (asker, session) = (ApprovalRequester::Agent(agent.clone()), admission.session.map(AllowanceSession::Issued));
+    let question = ApprovalRequestContext {
         asker: &asker,
         session: session.as_ref(),
-        asked: Asked::Capability(call.capability()),
+        asked: RequestedAction::Capability(call.capability()),
         call: Some(call),
-        why: &[Why::Policy],
+        why: &[ApprovalTrigger::Policy],
         at: desk.now,
     };
     let Ok(spent) = allowance.spend(&question) else { return Ok(false) };
-    let mut fact = Fact::new("allowance.used", Actor::Agent(agent.clone())).with("capability", call.capability());
+    let mut fact = AuditFact::new("allowance.used", Actor::Agent(agent.clone())).with("capability", call.capability());
     fact.call = Some(admission.call);
     fact.hold = Some(admission.hold);
     fact.digest = Some(admission.action.digest());
@@ -103,8 +105,8 @@ pub(crate) async fn spend<T: Tx>(desk: &mut Desk<'_, T>, admission: &Admission) 
     Ok(true)
 }
 
-/// Writes down one use.
-fn count<T: Tx>(desk: &mut Desk<'_, T>, spent: &Allowance, version: u64, fact: Fact) {
+/// Stores one use.
+fn count<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, spent: &Allowance, version: u64, fact: AuditFact) {
     desk.write_one(SPENT, params![spent.id, version, spent.bounds.uses_left, spent.used.times, spent.used.last]);
     let mut fact = fact.with("allowance", spent.id).with("uses", spent.used.times);
     if let Some(left) = spent.bounds.uses_left {
@@ -113,85 +115,85 @@ fn count<T: Tx>(desk: &mut Desk<'_, T>, spent: &Allowance, version: u64, fact: F
     desk.record(fact);
 }
 
-/// Lets a standing approval answer a question of the approval API, if there is one. Counts the use; gives the menu's
-/// line and, for a standing rule, its id.
-pub(crate) async fn spend_on<T: Tx>(
-    desk: &mut Desk<'_, T>,
-    question: &Question<'_>,
+/// Lets a standing approval answer a request of the approval API, if there is one. Counts the use; gives the line of
+/// the menu and, for a standing rule, its id.
+pub(crate) async fn spend_on<T: StoreTx>(
+    desk: &mut UnitOfWork<'_, T>,
+    question: &ApprovalRequestContext<'_>,
     (approval, by): (ApprovalId, &Actor),
-) -> Result<Option<(Answer, Option<RuleId>)>, StoreError> {
+) -> Result<Option<(ApprovalAnswer, Option<RuleId>)>, StoreError> {
     let rows = desk.rows(OF_ASKER_LOCKED, params![asker_text(question.asker)]).await?;
     let given = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
-    let Some(found) = allowance::answering(given.iter().map(|(allowance, _)| allowance), question) else {
+    let Some(found) = allowance::find_answering(given.iter().map(|(allowance, _)| allowance), question) else {
         return Ok(None);
     };
     let answer = match &found.scope {
-        Scope::Standing { rule } => (Answer::Always, Some(*rule)),
-        Scope::Session { .. } => (Answer::Session, None),
+        AllowanceScope::Standing { rule } => (ApprovalAnswer::Always, Some(*rule)),
+        AllowanceScope::Session { .. } => (ApprovalAnswer::Session, None),
     };
     let version = given.iter().find(|(allowance, _)| allowance.id == found.id).map_or(0, |(_, version)| *version);
     let Ok(spent) = found.clone().spend(question) else { return Ok(None) };
-    let mut fact = Fact::new("allowance.used", by.clone());
+    let mut fact = AuditFact::new("allowance.used", by.clone());
     fact.approval = Some(approval);
     count(desk, &spent, version, fact);
     Ok(Some(answer))
 }
 
-/// Takes a standing yes back.
-pub(crate) struct Revoke {
+/// Revokes a standing approval.
+pub(crate) struct RevokeAllowance {
     pub id: AllowanceId,
     pub by: Actor,
 }
 
-impl UseCase for Revoke {
+impl UseCase for RevokeAllowance {
     type Out = ();
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let row = desk.row(ONE_LOCKED, params![self.id]).await?;
         let (allowance, version) = decode(row.ok_or(StoreError::NotFound { what: "allowance" })?)?;
         let now = desk.now;
         allowance.revoke(self.by.clone(), now).map_err(|_| StoreError::NotFound { what: "live allowance" })?;
         desk.write_one(REVOKE, params![self.id, version, &self.by, now]);
-        desk.record(Fact::new("allowance.revoked", self.by.clone()).with("allowance", self.id));
+        desk.record(AuditFact::new("allowance.revoked", self.by.clone()).with("allowance", self.id));
         Ok(())
     }
 }
 
-/// Takes an allow rule back, for its own client or for a person.
-pub(crate) struct RevokeRule {
+/// Revokes an allow rule, for its own client or for a person.
+pub(crate) struct RevokeAllowRule {
     pub rule: RuleId,
-    /// Only if it is this one's.
-    pub asker: Option<Asker>,
+    /// If set, the rule must belong to this asker.
+    pub asker: Option<ApprovalRequester>,
     pub by: Actor,
 }
 
-impl UseCase for RevokeRule {
+impl UseCase for RevokeAllowRule {
     type Out = Allowance;
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Allowance, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Allowance, StoreError> {
         let missing = || StoreError::NotFound { what: "allow rule" };
         let row = desk.row(BY_RULE, params![self.rule.bits()]).await?.ok_or_else(missing)?;
         let (allowance, version) = decode(row)?;
-        // SECURITY: somebody else's rule does not exist, to whoever is not a person.
+        // SECURITY: to a caller that is not a person, the rule of another asker does not exist.
         if self.asker.as_ref().is_some_and(|asker| *asker != allowance.asker) {
             return Err(missing());
         }
         let (id, now) = (allowance.id, desk.now);
         let revoked = allowance.revoke(self.by.clone(), now).map_err(|_| missing())?;
         desk.write_one(REVOKE, params![id, version, &self.by, now]);
-        desk.record(Fact::new("allowance.revoked", self.by.clone()).with("allowance", id));
+        desk.record(AuditFact::new("allowance.revoked", self.by.clone()).with("allowance", id));
         Ok(revoked)
     }
 }
 
-/// A standing yes that a person gives by itself, without a question.
-pub(crate) struct Grant {
+/// A standing approval that a person gives without being asked.
+pub(crate) struct GrantAllowance {
     pub allowance: Allowance,
     pub by: Actor,
 }
 
-impl UseCase for Grant {
+impl UseCase for GrantAllowance {
     type Out = ();
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
-        // SECURITY: no credential an agent holds allows anything.
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        // SECURITY: no credential of an agent can allow anything.
         match &self.by {
             Actor::Person(_) | Actor::Operator(_) => {}
             Actor::Agent(_) | Actor::Node(_) => return Err(StoreError::NotAPerson),
@@ -202,106 +204,115 @@ impl UseCase for Grant {
 }
 
 impl Store {
-    /// Takes an allow rule back. Whoever is named as its asker can take back their own only.
+    /// Revokes an allow rule. A named asker can revoke only its own rules.
     ///
     /// # Errors
-    /// When there is none that still counts.
-    pub async fn revoke_rule(&self, rule: RuleId, asker: Option<Asker>, by: Actor) -> Result<Allowance, StoreError> {
-        self.submit(RevokeRule { rule, asker, by }).await
+    /// When there is no active rule with this id.
+    pub async fn revoke_rule(
+        &self,
+        rule: RuleId,
+        asker: Option<ApprovalRequester>,
+        by: Actor,
+    ) -> Result<Allowance, StoreError> {
+        self.submit(RevokeAllowRule { rule, asker, by }).await
     }
 
-    /// Writes down a standing yes a person gives by itself.
+    /// Stores a standing approval that a person gives without being asked.
     ///
     /// # Errors
     /// When it is not given by a person, or cannot be recorded.
     pub async fn grant(&self, allowance: Allowance, by: Actor) -> Result<(), StoreError> {
-        self.submit(Grant { allowance, by }).await
+        self.submit(GrantAllowance { allowance, by }).await
     }
 }
 
-/// Every standing yes an asker has.
-pub(crate) struct OfAsker(pub Asker);
+/// Every standing approval of an asker.
+pub(crate) struct ListAskerAllowances(pub ApprovalRequester);
 
-impl Query for OfAsker {
+impl StoreQuery for ListAskerAllowances {
     type Out = Vec<Allowance>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         let rows = tx.rows(OF_ASKER, &params![asker_text(&self.0)]).await?;
         rows.into_iter().map(|row| decode(row).map(|(allowance, _)| allowance)).collect()
     }
 }
 
-/// Every standing yes there is or was.
-pub(crate) struct All {
+/// Every standing approval, including ended ones.
+pub(crate) struct ListAllowances {
     pub limit: u32,
 }
 
-impl Query for All {
+impl StoreQuery for ListAllowances {
     type Out = Vec<Allowance>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         let rows = tx.rows(ALL, &params![self.limit]).await?;
         rows.into_iter().map(|row| decode(row).map(|(allowance, _)| allowance)).collect()
     }
 }
 
-fn asker_text(asker: &Asker) -> String {
+fn asker_text(asker: &ApprovalRequester) -> String {
     match asker {
-        Asker::Agent(name) => format!("agent:{name}"),
-        Asker::Client(id) => format!("client:{id}"),
+        ApprovalRequester::Agent(name) => format!("agent:{name}"),
+        ApprovalRequester::Client(id) => format!("client:{id}"),
     }
 }
 
-fn session_text(session: &Session) -> String {
+fn session_text(session: &AllowanceSession) -> String {
     match session {
-        Session::Issued(id) => format!("issued:{id}"),
-        Session::Claimed(text) => format!("claimed:{text}"),
+        AllowanceSession::Issued(id) => format!("issued:{id}"),
+        AllowanceSession::Claimed(text) => format!("claimed:{text}"),
     }
 }
 
-fn covers_text(covers: &Covers) -> String {
+fn covers_text(covers: &AllowanceCoverage) -> String {
     match covers {
-        Covers::ActionType(name) => format!("type:{name}"),
-        Covers::Capability(name) => format!("capability:{name}"),
-        Covers::Below(name) => format!("below:{name}"),
+        AllowanceCoverage::ActionType(name) => format!("type:{name}"),
+        AllowanceCoverage::Capability(name) => format!("capability:{name}"),
+        AllowanceCoverage::Below(name) => format!("below:{name}"),
     }
 }
 
-fn decode(row: Row) -> Result<(Allowance, u64), StoreError> {
+fn decode(row: SqlRow) -> Result<(Allowance, u64), StoreError> {
     let mut row = row.of("allowances");
     let id = AllowanceId::from_bits(row.bits()?);
     let (rule, session) = (row.maybe_bits()?, row.maybe_text()?);
     let scope = match (rule, session.as_deref().and_then(|text| text.split_once(':'))) {
-        (Some(rule), None) if session.is_none() => Some(Scope::Standing { rule: RuleId::from_bits(rule) }),
-        (None, Some(("issued", id))) => id.parse().ok().map(|id| Scope::Session { session: Session::Issued(id) }),
-        (None, Some(("claimed", text))) => Some(Scope::Session { session: Session::Claimed(text.to_owned()) }),
+        (Some(rule), None) if session.is_none() => Some(AllowanceScope::Standing { rule: RuleId::from_bits(rule) }),
+        (None, Some(("issued", id))) => {
+            id.parse().ok().map(|id| AllowanceScope::Session { session: AllowanceSession::Issued(id) })
+        }
+        (None, Some(("claimed", text))) => {
+            Some(AllowanceScope::Session { session: AllowanceSession::Claimed(text.to_owned()) })
+        }
         _ => None,
     };
     let scope = scope.ok_or_else(|| row.impossible("an unknown scope"))?;
     let asker = match row.text()?.split_once(':') {
-        Some(("agent", name)) => name.parse().ok().map(Asker::Agent),
-        Some(("client", id)) => Some(Asker::Client(id.to_owned())),
+        Some(("agent", name)) => name.parse().ok().map(ApprovalRequester::Agent),
+        Some(("client", id)) => Some(ApprovalRequester::Client(id.to_owned())),
         _ => None,
     };
     let asker = asker.ok_or_else(|| row.impossible("an unknown asker"))?;
     let covers = match row.text()?.split_once(':') {
-        Some(("type", name)) => Some(Covers::ActionType(name.to_owned())),
-        Some(("capability", name)) => name.parse().ok().map(Covers::Capability),
-        Some(("below", name)) => name.parse().ok().map(Covers::Below),
+        Some(("type", name)) => Some(AllowanceCoverage::ActionType(name.to_owned())),
+        Some(("capability", name)) => name.parse().ok().map(AllowanceCoverage::Capability),
+        Some(("below", name)) => name.parse().ok().map(AllowanceCoverage::Below),
         _ => None,
     };
-    let covers = covers.ok_or_else(|| row.impossible("it covers something unknown"))?;
+    let covers = covers.ok_or_else(|| row.impossible("an unknown coverage"))?;
     let target: Option<TargetBound> = match row.maybe_text()? {
         None => None,
         Some(text) => Some(serde_json::from_str(&text).map_err(|_| row.impossible("a bound that cannot be read"))?),
     };
     let (given_at, expires_at, uses_left) = (row.time()?, row.maybe_time()?, row.maybe_int()?);
     let uses_left = uses_left.map(u32::try_from).transpose().map_err(|_| row.impossible("a count is out of range"))?;
-    let used = Used { times: row.count()?, last: row.maybe_time()? };
+    let used = AllowanceUsage { times: row.count()?, last: row.maybe_time()? };
     let (revoked_by, revoked_at): (Option<Actor>, _) = (row.maybe_parsed()?, row.maybe_time()?);
     let standing = match (revoked_by, revoked_at) {
-        (None, None) => Standing::Active,
-        (Some(by), Some(at)) => Standing::Revoked { by, at },
+        (None, None) => AllowanceState::Active,
+        (Some(by), Some(at)) => AllowanceState::Revoked { by, at },
         _ => return Err(row.impossible("half revoked")),
     };
-    let bounds = Bounds { expires_at, uses_left, target };
+    let bounds = AllowanceBounds { expires_at, uses_left, target };
     Ok((Allowance { id, scope, asker, covers, bounds, given_at, used, standing }, row.count()?))
 }

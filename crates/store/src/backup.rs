@@ -1,8 +1,8 @@
-//! Copies of databases that are in use: consistent, whole, and readable without the gateway that made them.
+//! Copies of databases that are in use: consistent, complete, and readable without the gateway that made them.
 //!
-//! Takes a database file that another process may be writing, or the URL of a server; gives a file. Promise: a copy is the
-//! database at one moment, whatever is written meanwhile, and writers do not wait for it. Copying the files of a live
-//! database one after the other (`cp -r`) gives neither.
+//! Takes a database file that another process may be writing, or the URL of a server; gives a file. Promise: a copy is
+//! the database at one moment, even if it is written meanwhile, and writers do not wait for it. Copying the files of a
+//! live database one after the other (`cp -r`) keeps neither promise.
 
 mod server;
 
@@ -18,22 +18,22 @@ use crate::sqlite::{self, fault};
 
 pub use server::{RestoredServer, dump_server, empty_server, read_dump, restore_server, server_tool};
 
-/// Copies a database file, whoever else has it open, as it is at one moment. `to` must not exist yet.
+/// Copies a database file as it is at one moment, even while others have it open. `to` must not exist yet.
 ///
 /// # Errors
-/// When there is no such file, it is foreign or newer than this release, or the copy cannot be written.
+/// When there is no such file, it is not ours, it is newer than this release, or the copy cannot be written.
 pub fn copy_file(from: &Path, to: &Path) -> Result<(), StoreError> {
     let source = sqlite::open_to_read(from)?;
     create(to)?;
     let mut target = Connection::open(to).map_err(fault)?;
     copy_pages(source.connection(), &mut target)?;
-    settle(&target)?;
+    detach_journal(&target)?;
     drop(target);
     sync(to)
 }
 
-/// Copies every page of one database into another, in one read transaction of the source and one write transaction of the
-/// target: the target is whole or empty.
+/// Copies every page of one database into another, in one read transaction of the source and one write transaction of
+/// the target: the target is complete or empty.
 pub(crate) fn copy_pages(source: &Connection, target: &mut Connection) -> Result<(), StoreError> {
     let backup = Backup::new(source, target).map_err(fault)?;
     match backup.step(-1).map_err(fault)? {
@@ -42,16 +42,16 @@ pub(crate) fn copy_pages(source: &Connection, target: &mut Connection) -> Result
     }
 }
 
-/// A copy stands alone: without a log beside it, it can be opened where nothing may be written.
-pub(crate) fn settle(copy: &Connection) -> Result<(), StoreError> {
+/// Makes the copy self-contained: without a log beside it, it can be opened on a read-only medium.
+pub(crate) fn detach_journal(copy: &Connection) -> Result<(), StoreError> {
     let mode: String = copy.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0)).map_err(fault)?;
     if mode == "delete" { Ok(()) } else { Err(StoreError::InUse) }
 }
 
-/// Looks at every page of a database file that is in the clear, whatever it holds. Nothing is changed.
+/// Checks every page of an unencrypted database file, no matter what it holds. Nothing is changed.
 ///
 /// # Errors
-/// When it is no database, or not sound.
+/// When it is not a database, or it is damaged.
 pub fn check_pages(path: &Path) -> Result<(), StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(fault)?;
@@ -59,10 +59,10 @@ pub fn check_pages(path: &Path) -> Result<(), StoreError> {
     if verdict == "ok" {
         return Ok(());
     }
-    Err(StoreError::Damaged { detail: "the page structure is not sound".into() })
+    Err(StoreError::Damaged { detail: "the page structure is broken".into() })
 }
 
-/// The right to be the only one who opens a database file: what a running gateway has.
+/// The exclusive right to open a database file: a running gateway holds it.
 #[derive(Debug)]
 pub struct DatabaseLock(File);
 
@@ -75,7 +75,7 @@ impl DatabaseLock {
         sqlite::take_lock(database).map(Self)
     }
 
-    /// From now on a missing database file is one that vanished, and not a new gateway.
+    /// From now on, a missing database file means that it was lost, not that the gateway is new.
     ///
     /// # Errors
     /// When the lock file cannot be written.
@@ -84,7 +84,7 @@ impl DatabaseLock {
     }
 }
 
-/// Makes a new file that nobody else may read.
+/// Creates a file that no other user can read.
 pub(crate) fn create(path: &Path) -> Result<(), StoreError> {
     let mut options = File::options();
     options.create_new(true).write(true).mode(0o600);
@@ -98,7 +98,7 @@ pub(crate) fn sync(path: &Path) -> Result<(), StoreError> {
     File::open(path).and_then(|file| file.sync_all()).map_err(|error| StoreError::Unavailable(Box::new(error)))
 }
 
-/// The release of SQLite that makes copies.
+/// The version of SQLite that makes the copies.
 #[must_use]
 pub fn sqlite_version() -> &'static str {
     rusqlite::version()

@@ -1,113 +1,114 @@
-//! Calls that end at once (reads, refusals, checks), and everything on record about any call.
+//! Calls that end at once (reads, refusals, checks), and all audit entries about any call.
 //!
-//! Takes a call that is over; gives nothing back but its durability. Promise: its one entry, what it
-//! counts and the message it leaves are one transaction. To find the entries of a call no index is kept:
-//! ids begin with their time, and so does the search.
+//! Takes a call that has ended; returns once it is durable. Promise: its one entry, its counters and its message are
+//! one transaction. No index finds the entries of a call: ids begin with their time, and the search starts there.
 
 use std::collections::BTreeSet;
 
-use sluice_core::audit::{Entry, Fact, Sealed};
+use sluice_core::audit::{AuditEntry, AuditFact, SealedAuditEntry};
 use sluice_core::ids::SessionId;
 use sluice_core::read_trace::ReadTrace;
 use sluice_core::{
     Action, Actor, AgentName, ApprovalId, CallId, CapabilityName, Digest, HoldId, NodeName, ServiceName, Tier,
-    Timestamp,
+    UtcMillis,
 };
 
 use crate::Store;
-use crate::admission::{self, Rate};
-use crate::ahead::Ahead;
+use crate::admission::{self, RateLimitCounter};
+use crate::archive;
 use crate::audit;
 use crate::counters;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::freezes;
-use crate::outbox::{self, Message};
+use crate::outbox::{self, OutboxMessage};
+use crate::prefetch::PrefetchQuery;
 use crate::refusals;
-use crate::sql::{Tx, params};
-use crate::targets::{self, Observation};
+use crate::sql::{StoreTx, params};
+use crate::targets::{self, SessionObservation};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
-/// A call that is over.
+/// A call that has ended.
 #[derive(Debug, Clone)]
-pub struct Closed {
-    /// Which.
+pub struct CloseCall {
+    /// The call's id.
     pub call: CallId,
-    /// Whose.
+    /// The agent that made it.
     pub agent: AgentName,
     /// The session it was made in.
     pub session: Option<SessionId>,
-    /// What was asked.
+    /// The capability that was called.
     pub capability: CapabilityName,
-    /// The canonical action, where there is one.
+    /// The digest of the canonical action, if there is one.
     pub digest: Option<Digest>,
-    /// What policy said, where it was asked.
+    /// The tier that policy decided, if policy was reached.
     pub tier: Option<Tier>,
     /// The rules it was judged by.
     pub policy: String,
     /// The rule that decided, as file and line.
     pub rule: Option<String>,
     /// How it ended.
-    pub outcome: Ending,
-    /// Rate-limit counters policy wants counted.
-    pub rates: Vec<Rate>,
-    /// What people are told.
-    pub notify: Option<Message>,
-    /// Over which door it came.
+    pub outcome: CallEnding,
+    /// Rate-limit counters that policy wants to be counted.
+    pub rates: Vec<RateLimitCounter>,
+    /// The message to people, if one is needed.
+    pub notify: Option<OutboxMessage>,
+    /// The door through which the call came.
     pub door: Option<&'static str>,
-    /// What must not leave and was found in it: ids, lengths and hashes, never content.
+    /// Leaks that were found in it: ids, lengths and hashes, never content.
     pub findings: Option<serde_json::Value>,
-    /// Where its targets come from, if it has any: `asked, seen`.
+    /// The origins of its targets, if it has any: `asked, seen`.
     pub origins: Option<String>,
-    /// What was asked, to the byte, where it is kept so that other rules can be tried on it.
+    /// The exact action, if it is kept so that other rules can be tried on it.
     pub kept: Option<Action>,
     /// Outside texts that its answer shows.
-    pub observed: Vec<Observation>,
-    /// What its answer holds, by ids and hashes, if it is a read.
+    pub observed: Vec<SessionObservation>,
+    /// If it is a read: ids and hashes of what its answer holds.
     pub read: Option<ReadTrace>,
 }
 
-/// How a call ended at once.
+/// How a call ended that ends at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
+pub enum CallEnding {
     /// A read was answered.
     Answered,
     /// It was refused.
     Refused {
-        /// Why, as a stable code.
+        /// The reason, as a stable code.
         code: String,
     },
     /// It was only checked, and would have been allowed.
     Allowed {
-        /// The service whose freeze stands in the way, like one of the agent or of everything; nothing where the check
-        /// was of a read that goes on under a freeze.
+        /// The service whose freeze would refuse it, as would a freeze of the agent or of everything; `None` if the
+        /// check was about a read that a freeze does not stop.
         unless_frozen: Option<ServiceName>,
     },
 }
 
-impl UseCase for Closed {
+impl UseCase for CloseCall {
     type Out = ();
 
     fn turn(&self) -> Option<&AgentName> {
         self.takes_turn().then_some(&self.agent)
     }
 
-    fn foreseen(&self, _: Timestamp) -> Vec<Ahead> {
+    fn prefetch_queries(&self, _: UtcMillis) -> Vec<PrefetchQuery> {
         let mut foreseen = if self.takes_turn() { vec![counters::turn_ahead(&self.agent)] } else { Vec::new() };
         foreseen.extend(self.unless_frozen().map(|_| freezes::in_force_ahead()));
         foreseen
     }
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
-        // Two nodes that count for one agent, or keep what it asked, take turns: neither waits for a row the other has.
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        // Two nodes that count for one agent, or keep its action, take turns: neither waits for a row the other has
+        // locked.
         if self.takes_turn() && counters::take_turn(desk, &self.agent).await? {
             counters::make_latch(desk, &self.agent);
         }
-        // In the transaction that records the answer: once a freeze has returned, nothing is allowed any more.
+        // In the transaction that records the answer: once a freeze has returned, nothing more is allowed.
         if let Some(service) = self.unless_frozen() {
             freezes::refuse_if_frozen(desk, &self.agent, service).await?;
         }
-        // An answer beyond the limit is not given: asked again, the rules say what it takes.
-        if admission::exceeded(desk, &self.agent, &self.rates).await?.is_some() {
+        // An answer beyond the limit is not given; when the call is made again, the rules decide what it needs.
+        if admission::tier_if_exceeded(desk, &self.agent, &self.rates).await?.is_some() {
             return Err(StoreError::RateLimit);
         }
         for rate in &self.rates {
@@ -127,27 +128,27 @@ impl UseCase for Closed {
     }
 }
 
-impl Closed {
-    /// The service whose freeze keeps this from being recorded.
+impl CloseCall {
+    /// The service whose freeze prevents this from being recorded.
     fn unless_frozen(&self) -> Option<&ServiceName> {
         match &self.outcome {
-            Ending::Allowed { unless_frozen } => unless_frozen.as_ref(),
-            Ending::Answered | Ending::Refused { .. } => None,
+            CallEnding::Allowed { unless_frozen } => unless_frozen.as_ref(),
+            CallEnding::Answered | CallEnding::Refused { .. } => None,
         }
     }
 
-    /// Whether it touches rows that another call of the same agent may touch too.
+    /// Whether it touches rows that another call of the same agent may touch as well.
     fn takes_turn(&self) -> bool {
         !self.rates.is_empty() || self.kept.is_some()
     }
 
-    fn fact(&self) -> Fact {
+    fn fact(&self) -> AuditFact {
         let (kind, code) = match &self.outcome {
-            Ending::Answered => ("call.answered", None),
-            Ending::Refused { code } => ("call.refused", Some(code.clone())),
-            Ending::Allowed { .. } => ("call.allowed", None),
+            CallEnding::Answered => ("call.answered", None),
+            CallEnding::Refused { code } => ("call.refused", Some(code.clone())),
+            CallEnding::Allowed { .. } => ("call.allowed", None),
         };
-        let mut fact = Fact::new(kind, Actor::Agent(self.agent.clone())).with("capability", &self.capability);
+        let mut fact = AuditFact::new(kind, Actor::Agent(self.agent.clone())).with("capability", &self.capability);
         if let Some(tier) = self.tier {
             fact = fact.with("tier", tier);
         }
@@ -177,7 +178,7 @@ impl Closed {
     }
 }
 
-/// Most entries of a log that are looked at from where a call began.
+/// Most entries of a log that are searched from where a call began.
 const BOUND: u64 = 50_000;
 /// Entries read at once.
 const PAGE: u32 = 1_000;
@@ -185,32 +186,32 @@ const PAGE: u32 = 1_000;
 const SLACK: i64 = 120_000;
 
 const ENTRY: &str = "SELECT seq, hash, body FROM audit_entries WHERE log = ?1 AND seq = ?2";
-/// When something happened to a write and to the question it hung on: its entries have the same times.
+/// When a write and its approval request changed: their entries have the same times.
 const TIMES: &str = "SELECT h.admitted_at, h.ended_at, a.asked_at, a.decided_at, h.approval \
      FROM holds h LEFT JOIN approvals a ON a.id = h.approval WHERE h.id = ?1";
 
-/// Everything on record about one call.
-struct OfCall(CallId);
+/// All audit entries about one call.
+struct ListCallEntries(CallId);
 
 /// What is known to belong to the call.
-struct Trace {
+struct CallEntrySearch {
     call: CallId,
     holds: BTreeSet<HoldId>,
     questions: BTreeSet<ApprovalId>,
-    /// All of these as they are printed in entries: what has none of them need not be read.
+    /// All of these ids as entries print them: an entry without any of them is not parsed.
     words: BTreeSet<String>,
     found: BTreeSet<(NodeName, u64)>,
-    entries: Vec<(NodeName, Sealed)>,
+    entries: Vec<(NodeName, SealedAuditEntry)>,
     is_over: bool,
 }
 
-impl Query for OfCall {
-    type Out = Vec<(NodeName, Sealed)>;
+impl StoreQuery for ListCallEntries {
+    type Out = Vec<(NodeName, SealedAuditEntry)>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         let began = i64::try_from(self.0.bits() >> 80).unwrap_or(i64::MAX);
-        let began = Timestamp::from_millis(began.saturating_sub(SLACK));
-        let mut trace = Trace {
+        let began = UtcMillis::from_millis(began.saturating_sub(SLACK));
+        let mut trace = CallEntrySearch {
             call: self.0,
             holds: BTreeSet::new(),
             questions: BTreeSet::new(),
@@ -219,20 +220,20 @@ impl Query for OfCall {
             entries: Vec::new(),
             is_over: false,
         };
-        let logs = audit::Logs.run(tx).await?;
+        let logs = audit::ListAuditLogs.run(tx).await?;
         for (log, head) in &logs {
-            let from = first_at(tx, log, head.size, began).await?;
+            let from = first_entry_at(tx, log, head.size, began).await?;
             trace.scan(tx, log, from, None).await?;
             if trace.is_over {
                 return Ok(trace.entries);
             }
         }
-        // A write lives on after its call: entries of its own, later than any bound, at times its rows know.
-        for (at, question) in landmarks(tx, &trace.holds).await? {
+        // A write outlives its call: its later entries may be beyond the bound, at times that its rows hold.
+        for (at, question) in times_and_approvals(tx, &trace.holds).await? {
             trace.questions.extend(question);
             trace.words.extend(question.map(|id| id.to_string()));
             for (log, head) in &logs {
-                let from = first_at(tx, log, head.size, at).await?;
+                let from = first_entry_at(tx, log, head.size, at).await?;
                 trace.scan(tx, log, from, Some(at)).await?;
             }
         }
@@ -241,18 +242,18 @@ impl Query for OfCall {
     }
 }
 
-impl Trace {
-    /// Looks at entries from a place on: up to the bound, or as long as they have this one time.
-    async fn scan<T: Tx>(
+impl CallEntrySearch {
+    /// Reads entries from a position: up to the bound, or as long as they have exactly this time.
+    async fn scan<T: StoreTx>(
         &mut self,
         tx: &mut T,
         log: &NodeName,
         from: u64,
-        only: Option<Timestamp>,
+        only: Option<UtcMillis>,
     ) -> Result<(), StoreError> {
         let mut at = from;
         while at < from.saturating_add(BOUND) {
-            let page = audit::Page { log: log.clone(), from: at, limit: PAGE }.run(tx).await?;
+            let page = audit::ListAuditEntries { log: log.clone(), from: at, limit: PAGE }.run(tx).await?;
             let Some(last) = page.last() else { break };
             at = last.seq + 1;
             for sealed in page {
@@ -265,12 +266,12 @@ impl Trace {
         Ok(())
     }
 
-    fn consider(&mut self, log: &NodeName, sealed: Sealed) {
+    fn consider(&mut self, log: &NodeName, sealed: SealedAuditEntry) {
         let text = std::str::from_utf8(&sealed.body).unwrap_or_default();
         if !self.words.iter().any(|word| text.contains(word.as_str())) {
             return;
         }
-        let Some(Entry { fact, .. }) = read(&sealed) else { return };
+        let Some(AuditEntry { fact, .. }) = read(&sealed) else { return };
         let is_ours = fact.call == Some(self.call)
             || fact.hold.is_some_and(|hold| self.holds.contains(&hold))
             || fact.kind.starts_with("approval.") && fact.approval.is_some_and(|id| self.questions.contains(&id));
@@ -287,11 +288,11 @@ impl Trace {
     }
 }
 
-/// Times at which something happened to these writes, and the questions they hang on.
-async fn landmarks<T: Tx>(
+/// Times at which these writes changed, with their approval requests.
+async fn times_and_approvals<T: StoreTx>(
     tx: &mut T,
     holds: &BTreeSet<HoldId>,
-) -> Result<Vec<(Timestamp, Option<ApprovalId>)>, StoreError> {
+) -> Result<Vec<(UtcMillis, Option<ApprovalId>)>, StoreError> {
     let mut landmarks = Vec::new();
     for hold in holds {
         for row in tx.rows(TIMES, &params![*hold]).await? {
@@ -304,13 +305,18 @@ async fn landmarks<T: Tx>(
     Ok(landmarks)
 }
 
-/// The first entry of a log that is not older than this. Times of a log never go back.
-pub(crate) async fn first_at<T: Tx>(tx: &mut T, log: &NodeName, size: u64, at: Timestamp) -> Result<u64, StoreError> {
-    let (mut low, mut high) = (0, size);
+/// The position of the first entry of a log at or after this time. Times in a log never go back.
+pub(crate) async fn first_entry_at<T: StoreTx>(
+    tx: &mut T,
+    log: &NodeName,
+    size: u64,
+    at: UtcMillis,
+) -> Result<u64, StoreError> {
+    let (mut low, mut high) = (archive::first_kept(tx, log).await?.min(size), size);
     while low < high {
         let middle = low + (high - low) / 2;
         let row = tx.rows(ENTRY, &params![log, middle]).await?.into_iter().next();
-        let sealed = audit::entry(row.ok_or(StoreError::NotFound { what: "entry" })?)?;
+        let sealed = audit::decode_entry(row.ok_or(StoreError::NotFound { what: "entry" })?)?;
         match read(&sealed) {
             Some(entry) if entry.at < at => low = middle + 1,
             Some(_) | None => high = middle,
@@ -319,7 +325,7 @@ pub(crate) async fn first_at<T: Tx>(tx: &mut T, log: &NodeName, size: u64, at: T
     Ok(low)
 }
 
-fn read(sealed: &Sealed) -> Option<Entry> {
+fn read(sealed: &SealedAuditEntry) -> Option<AuditEntry> {
     serde_json::from_slice(&sealed.body).ok()
 }
 
@@ -328,7 +334,7 @@ impl Store {
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn closed(&self, closed: Closed) -> Result<(), StoreError> {
+    pub async fn close_call(&self, closed: CloseCall) -> Result<(), StoreError> {
         self.submit(closed).await
     }
 
@@ -336,7 +342,7 @@ impl Store {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn call_entries(&self, call: CallId) -> Result<Vec<(NodeName, Sealed)>, StoreError> {
-        self.ask(OfCall(call)).await
+    pub async fn call_entries(&self, call: CallId) -> Result<Vec<(NodeName, SealedAuditEntry)>, StoreError> {
+        self.ask(ListCallEntries(call)).await
     }
 }

@@ -1,17 +1,18 @@
-//! Files that a coding client changes itself: what was there before each call, for as long as it can be put back.
+//! Files that a coding client changes itself: their content before each call, for as long as it can be restored.
 //!
-//! Takes the files as the gateway found them before it answered `allowed`; gives them when a person wants them back.
-//! The contents lie beside the database, in the data folder of the node that kept them. Promise: the row and its entry
-//! in the record appear together, before the client hears its answer; a report of what a call left counts once.
+//! Takes the files as the gateway found them before it answered `allowed`; gives them back when a person wants to
+//! restore them. The contents lie beside the database, in the data folder of the node that kept them. Promise: the row
+//! and its audit entry appear together, before the client receives its answer; a report about what a call changed
+//! counts once.
 
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::SessionId;
-use sluice_core::{Actor, AgentName, CallId, CapabilityName, NodeName, Span, Timestamp};
+use sluice_core::{Actor, AgentName, CallId, CapabilityName, Millis, NodeName, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Row, Tx, params};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 macro_rules! select {
     ($rest:literal) => {
@@ -44,19 +45,19 @@ const REPORT: &str = "UPDATE client_writes SET files = ?3, reported_at = ?4, ver
 const END: &str = "UPDATE client_writes SET state = ?3, version = version + 1 WHERE id = ?1 AND version = ?2";
 const FORGET: &str = "DELETE FROM client_writes WHERE until <= ?1 AND node = ?2 AND state <> 'kept'";
 
-/// How long after its end a row still says what became of it.
-const KEPT: Span = Span::from_hours(30 * 24);
-/// How long after a call its client may report what it left. Later, what is there may be the work of a person.
-pub const REPORTED_WITHIN: Span = Span::from_hours(1);
+/// How long a row is kept after its end.
+const KEPT: Millis = Millis::from_hours(30 * 24);
+/// How long after a call its client may report what it changed. Later changes may be the work of a person.
+pub const REPORTED_WITHIN: Millis = Millis::from_hours(1);
 
-/// Whether the files of a call can still be put back.
+/// Whether the files of a call can still be restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientWriteState {
-    /// Yes, if nothing else stands against it.
+    /// They can be restored, if nothing else prevents it.
     Kept,
-    /// They were.
+    /// They were restored.
     Undone,
-    /// The time is over.
+    /// They can no longer be restored: the time is over.
     Expired,
 }
 
@@ -74,35 +75,35 @@ impl ClientWriteState {
     }
 }
 
-/// One call of a client that changes files, and what was there before.
+/// One call of a client that changes files, and their content before it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientWrite {
     /// The call that was allowed.
     pub call: CallId,
-    /// Whose call it was.
+    /// The agent that made it.
     pub agent: AgentName,
-    /// In which session it was made.
+    /// The session in which it was made.
     pub session: Option<SessionId>,
-    /// What was allowed.
+    /// The capability that was allowed.
     pub capability: CapabilityName,
     /// The node that keeps the contents.
     pub node: NodeName,
-    /// A hash of what was asked, by which a report finds its call.
+    /// A hash of the arguments, by which a report finds its call.
     pub wish: Vec<u8>,
-    /// Whether the files can still be put back.
+    /// Whether the files can still be restored.
     pub state: ClientWriteState,
-    /// Counts its changes.
+    /// The version of the row.
     pub version: u64,
     /// The files, as JSON of the gateway. Holds paths.
     pub files: Vec<u8>,
     /// How many bytes are kept for it.
     pub bytes: u64,
-    /// When the files were looked at.
-    pub captured_at: Timestamp,
-    /// When the client said that it was done.
-    pub reported_at: Option<Timestamp>,
-    /// Until when the files can be put back.
-    pub until: Timestamp,
+    /// When the gateway read the files.
+    pub captured_at: UtcMillis,
+    /// When the client reported that it was done.
+    pub reported_at: Option<UtcMillis>,
+    /// Until when the files can be restored.
+    pub until: UtcMillis,
 }
 
 impl std::fmt::Debug for ClientWrite {
@@ -111,28 +112,28 @@ impl std::fmt::Debug for ClientWrite {
     }
 }
 
-/// Files that are kept for a call that is about to be allowed.
+/// Files to be kept for a call that is about to be allowed.
 pub struct KeepClientWrite {
     /// The call.
     pub call: CallId,
-    /// Whose call it is.
+    /// The agent that makes it.
     pub agent: AgentName,
-    /// In which session it is made.
+    /// The session in which it is made.
     pub session: Option<SessionId>,
-    /// What is allowed.
+    /// The capability that is allowed.
     pub capability: CapabilityName,
-    /// A hash of what was asked.
+    /// A hash of the arguments.
     pub wish: Vec<u8>,
     /// The files, as JSON of the gateway.
     pub files: Vec<u8>,
     /// How many bytes are kept.
     pub bytes: u64,
-    /// How many files are kept, for the record.
+    /// How many files are kept, for the audit log.
     pub kept: usize,
-    /// How many files, or unnamed ones, cannot be put back, for the record.
+    /// How many files, or unnamed ones, cannot be restored, for the audit log.
     pub not_kept: usize,
-    /// Until when they can be put back.
-    pub until: Timestamp,
+    /// Until when they can be restored.
+    pub until: UtcMillis,
 }
 
 impl std::fmt::Debug for KeepClientWrite {
@@ -144,7 +145,7 @@ impl std::fmt::Debug for KeepClientWrite {
 impl UseCase for KeepClientWrite {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let (now, node) = (desk.now, desk.node.clone());
         desk.write(
             KEEP,
@@ -161,41 +162,42 @@ impl UseCase for KeepClientWrite {
                 self.until
             ],
         );
-        let fact = Fact::new("client_write.kept", desk.actor()).with("agent", &self.agent).with("files", self.kept);
+        let fact =
+            AuditFact::new("client_write.kept", desk.actor()).with("agent", &self.agent).with("files", self.kept);
         let fact = fact.with("bytes", self.bytes).with("cannot_be_taken_back", self.not_kept);
-        desk.record(Fact { call: Some(self.call), ..fact });
+        desk.record(AuditFact { call: Some(self.call), ..fact });
         Ok(())
     }
 }
 
-/// What a call left, as the gateway found it when the client said that it was done.
-struct Report {
+/// What a call changed, as the gateway found it when the client reported that it was done.
+struct ReportClientWrite {
     call: CallId,
     version: u64,
     files: Vec<u8>,
 }
 
-impl UseCase for Report {
+impl UseCase for ReportClientWrite {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let now = desk.now;
         desk.write_one(REPORT, params![self.call, self.version, self.files.as_slice(), now]);
-        let fact = Fact::new("client_write.reported", desk.actor());
-        desk.record(Fact { call: Some(self.call), ..fact });
+        let fact = AuditFact::new("client_write.reported", desk.actor());
+        desk.record(AuditFact { call: Some(self.call), ..fact });
         Ok(())
     }
 }
 
-struct Undone {
+struct MarkClientWriteUndone {
     call: CallId,
     by: Actor,
 }
 
-impl UseCase for Undone {
+impl UseCase for MarkClientWriteUndone {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let missing = || StoreError::NotFound { what: "rollback point" };
         let row = desk.row(LOCKED, params![self.call]).await?.map(decode).transpose()?.ok_or_else(missing)?;
         if row.state == ClientWriteState::Kept {
@@ -205,14 +207,14 @@ impl UseCase for Undone {
     }
 }
 
-struct ExpireDue {
+struct ExpireDueClientWrites {
     limit: u32,
 }
 
-impl UseCase for ExpireDue {
+impl UseCase for ExpireDueClientWrites {
     type Out = Vec<CallId>;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<CallId>, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<CallId>, StoreError> {
         let (now, node) = (desk.now, desk.node.clone());
         let rows = desk.rows(OVER, params![now, node.as_str(), self.limit]).await?;
         let rows = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
@@ -225,66 +227,66 @@ impl UseCase for ExpireDue {
     }
 }
 
-fn end<T: Tx>(desk: &mut Desk<'_, T>, row: &ClientWrite, state: ClientWriteState, by: Actor) {
+fn end<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, row: &ClientWrite, state: ClientWriteState, by: Actor) {
     desk.write_one(END, params![row.call, row.version, state.word()]);
-    let fact = Fact::new(format!("client_write.{}", state.word()), by).with("agent", &row.agent);
-    desk.record(Fact { call: Some(row.call), ..fact });
+    let fact = AuditFact::new(format!("client_write.{}", state.word()), by).with("agent", &row.agent);
+    desk.record(AuditFact { call: Some(row.call), ..fact });
 }
 
-struct ById(CallId);
+struct GetClientWrite(CallId);
 
-impl Query for ById {
+impl StoreQuery for GetClientWrite {
     type Out = Option<ClientWrite>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<ClientWrite>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Option<ClientWrite>, StoreError> {
         tx.rows(ONE, &params![self.0]).await?.into_iter().next().map(decode).transpose()
     }
 }
 
-struct Since {
+struct ListClientWrites {
     agent: AgentName,
-    since: Timestamp,
+    since: UtcMillis,
     session: Option<SessionId>,
     before: Option<CallId>,
     limit: u32,
 }
 
-impl Query for Since {
+impl StoreQuery for ListClientWrites {
     type Out = Vec<ClientWrite>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<ClientWrite>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<ClientWrite>, StoreError> {
         let before = self.before.map_or(u128::MAX, CallId::bits);
         let rows = tx.rows(SINCE, &params![&self.agent, self.since, self.session, before, self.limit]).await?;
         rows.into_iter().map(decode).collect()
     }
 }
 
-struct Latest {
+struct FindUnreportedClientWrite {
     agent: AgentName,
     wish: Vec<u8>,
-    since: Timestamp,
+    since: UtcMillis,
 }
 
-impl Query for Latest {
+impl StoreQuery for FindUnreportedClientWrite {
     type Out = Option<ClientWrite>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<ClientWrite>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Option<ClientWrite>, StoreError> {
         let rows = tx.rows(LATEST, &params![&self.agent, self.wish.as_slice(), self.since]).await?;
         rows.into_iter().next().map(decode).transpose()
     }
 }
 
-struct Used {
+struct SumClientWriteBytes {
     node: NodeName,
-    since: Timestamp,
+    since: UtcMillis,
 }
 
-impl Query for Used {
+impl StoreQuery for SumClientWriteBytes {
     type Out = u64;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<u64, StoreError> {
         let rows = tx.rows(USED, &params![self.node.as_str(), self.since]).await?;
         rows.into_iter().next().map_or(Ok(0), |row| row.of("client_writes").count())
     }
 }
 
-fn decode(row: Row) -> Result<ClientWrite, StoreError> {
+fn decode(row: SqlRow) -> Result<ClientWrite, StoreError> {
     let mut row = row.of("client_writes");
     let (call, agent) = (CallId::from_bits(row.bits()?), row.parsed()?);
     let session = row.maybe_bits()?.map(SessionId::from_bits);
@@ -308,7 +310,7 @@ fn decode(row: Row) -> Result<ClientWrite, StoreError> {
 }
 
 impl Store {
-    /// Keeps what was there before a call of a client.
+    /// Keeps the content of files before a call of a client.
     ///
     /// # Errors
     /// When it cannot be recorded: then the call must not be allowed.
@@ -321,24 +323,24 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn client_write(&self, call: CallId) -> Result<Option<ClientWrite>, StoreError> {
-        self.ask(ById(call)).await
+        self.ask(GetClientWrite(call)).await
     }
 
-    /// What was kept for the calls of an agent since a moment, by falling id; of one session, if one is named.
+    /// What was kept for the calls of an agent since a time, newest id first; of one session, if one is named.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn client_writes_since(
         &self,
         (agent, session): (AgentName, Option<SessionId>),
-        since: Timestamp,
+        since: UtcMillis,
         before: Option<CallId>,
         limit: u32,
     ) -> Result<Vec<ClientWrite>, StoreError> {
-        self.ask(Since { agent, since, session, before, limit }).await
+        self.ask(ListClientWrites { agent, since, session, before, limit }).await
     }
 
-    /// The latest call of an agent with this wish that nothing was reported of yet.
+    /// The latest call of an agent with this hash that was not reported yet.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -346,40 +348,40 @@ impl Store {
         &self,
         agent: AgentName,
         wish: Vec<u8>,
-        now: Timestamp,
+        now: UtcMillis,
     ) -> Result<Option<ClientWrite>, StoreError> {
-        self.ask(Latest { agent, wish, since: now - REPORTED_WITHIN }).await
+        self.ask(FindUnreportedClientWrite { agent, wish, since: now - REPORTED_WITHIN }).await
     }
 
-    /// Notes what a call left, once.
+    /// Stores what a call changed, once.
     ///
     /// # Errors
-    /// When it was noted meanwhile, or cannot be recorded.
+    /// When it was stored meanwhile, or cannot be recorded.
     pub async fn report_client_write(&self, write: &ClientWrite, files: Vec<u8>) -> Result<(), StoreError> {
-        self.submit(Report { call: write.call, version: write.version, files }).await
+        self.submit(ReportClientWrite { call: write.call, version: write.version, files }).await
     }
 
-    /// Records that the files of a call were put back.
+    /// Records that the files of a call were restored.
     ///
     /// # Errors
     /// When there is no such call, or it cannot be recorded.
-    pub async fn undone_client_write(&self, call: CallId, by: Actor) -> Result<(), StoreError> {
-        self.submit(Undone { call, by }).await
+    pub async fn mark_client_write_undone(&self, call: CallId, by: Actor) -> Result<(), StoreError> {
+        self.submit(MarkClientWriteUndone { call, by }).await
     }
 
-    /// How many bytes a node has kept since a moment.
+    /// How many bytes a node has kept since a time.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn client_writes_used(&self, node: NodeName, since: Timestamp) -> Result<u64, StoreError> {
-        self.ask(Used { node, since }).await
+    pub async fn sum_client_write_bytes(&self, node: NodeName, since: UtcMillis) -> Result<u64, StoreError> {
+        self.ask(SumClientWriteBytes { node, since }).await
     }
 
-    /// Ends what can no longer be put back; gives the calls, so that what this node kept for them can go.
+    /// Expires what can no longer be restored; gives the calls, so that their files on this node can be deleted.
     ///
     /// # Errors
     /// When that cannot be recorded.
     pub async fn expire_client_writes(&self, limit: u32) -> Result<Vec<CallId>, StoreError> {
-        self.submit(ExpireDue { limit }).await
+        self.submit(ExpireDueClientWrites { limit }).await
     }
 }

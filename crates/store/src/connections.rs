@@ -1,21 +1,21 @@
-//! Connected services: which account, how it is reached, how it stands.
+//! Connected services: which account, how it is reached, and its state.
 //!
-//! Promise: at most one connection stands behind a service at a time; a step is taken once, and what follows
-//! from it (the brake on its writes, which is its state itself, and the word to people) is in the same transaction.
+//! Promise: at most one connection stands behind a service at a time. A step is taken once, and its consequences (its
+//! writes stop, because the state itself stops them, and people are notified) are in the same transaction.
 
 mod forgetting;
 
 use serde_json::Value;
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::connection::{ConnectionState, ConnectionStep};
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, ServiceName, Timestamp};
+use sluice_core::{Actor, ServiceName, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::outbox::{self, Message, Severity};
-use crate::sql::{Row, Tx, params};
+use crate::outbox::{self, MessageSeverity, OutboxMessage};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 pub use forgetting::ForgottenContent;
 
@@ -33,7 +33,7 @@ const ALL_LOCKED: &str = select!("ORDER BY name /*lock*/");
 const BEGIN: &str = "INSERT INTO connections \
      (name, adapter, service, account, endpoints, state, reason, since, version) \
      VALUES (?1, ?2, ?3, ?4, ?5, 'connecting', NULL, ?6, 1)";
-// A connection that was ended begins as anybody's: the account it was is forgotten.
+// A connection that was ended starts without an owner: its earlier account is forgotten.
 const AGAIN: &str = "UPDATE connections SET adapter = ?2, service = ?3, \
      account = CASE WHEN state = 'disconnected' THEN ?4 ELSE COALESCE(?4, account) END, endpoints = ?5, state = ?6, since = ?7, version = version + 1 WHERE name = ?1 AND version = ?8";
 const MOVE: &str = "UPDATE connections SET state = ?2, reason = ?3, account = COALESCE(?4, account), since = ?5, \
@@ -41,31 +41,31 @@ const MOVE: &str = "UPDATE connections SET state = ?2, reason = ?3, account = CO
 
 /// One connection.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Connection {
-    /// What people call it.
+pub struct ServiceConnection {
+    /// The name that people gave it.
     pub name: ServiceName,
     /// The adapter behind it.
     pub adapter: String,
-    /// The service it stands behind: what its capabilities begin with.
+    /// The service it stands behind: the prefix of its capabilities.
     pub service: ServiceName,
     /// The account, once it is known.
     pub account: Option<String>,
-    /// Addresses, as the adapter's own words.
+    /// Addresses, in the adapter's own format.
     pub endpoints: Value,
-    /// Where it stands.
+    /// Its state.
     pub state: ConnectionState,
-    /// Why, where that is not plain.
+    /// Why it is in this state, if that is not obvious.
     pub reason: Option<String>,
-    /// Since when.
-    pub since: Timestamp,
-    /// Counts its moves.
+    /// Since when it is in this state.
+    pub since: UtcMillis,
+    /// The version of the row.
     pub version: u64,
 }
 
-/// A connection to be begun.
+/// A connection to be created.
 #[derive(Debug, Clone)]
-pub struct NewConnection {
-    /// What people call it.
+pub struct BeginConnection {
+    /// The name that people give it.
     pub name: ServiceName,
     /// The adapter behind it.
     pub adapter: String,
@@ -73,18 +73,18 @@ pub struct NewConnection {
     pub service: ServiceName,
     /// The account, if it is known.
     pub account: Option<String>,
-    /// Addresses.
+    /// Addresses, in the adapter's own format.
     pub endpoints: Value,
-    /// Who begins it.
+    /// Who creates it.
     pub by: Actor,
 }
 
-impl UseCase for NewConnection {
-    type Out = Connection;
+impl UseCase for BeginConnection {
+    type Out = ServiceConnection;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Connection, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<ServiceConnection, StoreError> {
         let all = desk.rows(ALL_LOCKED, params![]).await?.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
-        let taken = |other: &&Connection| {
+        let taken = |other: &&ServiceConnection| {
             other.name != self.name && other.service == self.service && other.state != ConnectionState::Disconnected
         };
         if all.iter().any(|other| taken(&other)) {
@@ -99,7 +99,7 @@ impl UseCase for NewConnection {
                 (ConnectionState::Connecting, 1)
             }
             Some(before) => {
-                let state = before.state.after(ConnectionStep::Begin).map_err(|_| StoreError::Conflict)?;
+                let state = before.state.apply(ConnectionStep::Begin).map_err(|_| StoreError::Conflict)?;
                 let word = state.as_str();
                 desk.write_one(
                     AGAIN,
@@ -108,9 +108,9 @@ impl UseCase for NewConnection {
                 (state, before.version + 1)
             }
         };
-        let fact = Fact::new("connection.begun", self.by.clone()).with("connection", name);
+        let fact = AuditFact::new("connection.begun", self.by.clone()).with("connection", name);
         desk.record(fact.with("adapter", &self.adapter).with("service", &self.service));
-        Ok(Connection {
+        Ok(ServiceConnection {
             name: name.clone(),
             adapter: self.adapter.clone(),
             service: self.service.clone(),
@@ -129,49 +129,49 @@ impl UseCase for NewConnection {
 
 /// A step of a connection.
 #[derive(Debug, Clone)]
-pub struct ConnectionMove {
-    /// Which.
+pub struct MoveConnection {
+    /// The name of the connection.
     pub name: ServiceName,
-    /// What happens.
+    /// The step to take.
     pub step: ConnectionStep,
-    /// Why, in our words.
+    /// Why, in the gateway's words.
     pub reason: Option<String>,
-    /// The account, where this step found it out.
+    /// The account, if this step learned it.
     pub account: Option<String>,
-    /// Who.
+    /// Who takes the step.
     pub by: Actor,
-    /// The id of the word to people, should one be needed.
+    /// The id of the message to people, if one is needed.
     pub message: MessageId,
 }
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Moved {
+pub struct MovedConnection {
     /// The connection as it is now.
-    pub now: Connection,
-    /// Where it stood before.
+    pub now: ServiceConnection,
+    /// Its state before.
     pub from: ConnectionState,
 }
 
-impl Moved {
-    /// Whether anything changed.
+impl MovedConnection {
+    /// Whether the state changed.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.now.state != self.from
     }
 }
 
-impl UseCase for ConnectionMove {
-    type Out = Moved;
+impl UseCase for MoveConnection {
+    type Out = MovedConnection;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Moved, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<MovedConnection, StoreError> {
         let all = desk.rows(ALL_LOCKED, params![]).await?.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
         let missing = StoreError::NotFound { what: "connection" };
         let before = all.into_iter().find(|one| one.name == self.name).ok_or(missing)?;
         let from = before.state;
-        let to = from.after(self.step).map_err(|_| StoreError::Conflict)?;
+        let to = from.apply(self.step).map_err(|_| StoreError::Conflict)?;
         if from == to && self.account.is_none() {
-            return Ok(Moved { now: before, from });
+            return Ok(MovedConnection { now: before, from });
         }
         let now = desk.now;
         let since = if from == to { before.since } else { now };
@@ -188,7 +188,7 @@ impl UseCase for ConnectionMove {
             ],
         );
         let account = self.account.clone().or_else(|| before.account.clone());
-        let moved = Connection {
+        let moved = ServiceConnection {
             state: to,
             reason: self.reason.clone(),
             account,
@@ -197,64 +197,64 @@ impl UseCase for ConnectionMove {
             ..before
         };
         if from == to {
-            return Ok(Moved { now: moved, from });
+            return Ok(MovedConnection { now: moved, from });
         }
-        let fact = Fact::new("connection.moved", self.by.clone()).with("connection", &self.name);
+        let fact = AuditFact::new("connection.moved", self.by.clone()).with("connection", &self.name);
         desk.record(fact.with("from", from).with("to", to));
         if to == ConnectionState::NeedsReauth {
             let body = serde_json::json!({
                 "connection": self.name, "service": moved.service, "reason": self.reason,
                 "text": format!("{} has to be connected again", self.name),
             });
-            let (topic, severity) = ("connection.needs_reauth".to_owned(), Severity::Critical);
-            outbox::put(desk, &Message { id: self.message, topic, severity, body });
+            let (topic, severity) = ("connection.needs_reauth".to_owned(), MessageSeverity::Critical);
+            outbox::put(desk, &OutboxMessage { id: self.message, topic, severity, body });
         }
-        Ok(Moved { now: moved, from })
+        Ok(MovedConnection { now: moved, from })
     }
 }
 
-struct List;
+struct ListConnections;
 
-impl Query for List {
-    type Out = Vec<Connection>;
+impl StoreQuery for ListConnections {
+    type Out = Vec<ServiceConnection>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Connection>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<ServiceConnection>, StoreError> {
         tx.rows(ALL, &[]).await?.into_iter().map(decode).collect()
     }
 }
 
-fn decode(row: Row) -> Result<Connection, StoreError> {
+fn decode(row: SqlRow) -> Result<ServiceConnection, StoreError> {
     let mut row = row.of("connections");
     let (name, adapter, service, account) = (row.parsed()?, row.text()?, row.parsed()?, row.maybe_text()?);
     let endpoints = serde_json::from_str(&row.text()?).map_err(|_| row.impossible("endpoints that are not JSON"))?;
     let word = row.text()?;
     let state = ConnectionState::from_word(&word).ok_or_else(|| row.impossible("an unknown state"))?;
     let (reason, since, version) = (row.maybe_text()?, row.time()?, row.count()?);
-    Ok(Connection { name, adapter, service, account, endpoints, state, reason, since, version })
+    Ok(ServiceConnection { name, adapter, service, account, endpoints, state, reason, since, version })
 }
 
 impl Store {
-    /// Begins a connection, or begins to sign in again.
+    /// Creates a connection, or starts a new sign-in for it.
     ///
     /// # Errors
     /// When another connection stands behind the same service.
-    pub async fn begin_connection(&self, new: NewConnection) -> Result<Connection, StoreError> {
+    pub async fn begin_connection(&self, new: BeginConnection) -> Result<ServiceConnection, StoreError> {
         self.submit(new).await
     }
 
-    /// Takes a step of a connection. One that changes nothing leaves nothing.
+    /// Takes a step of a connection. A step without effect writes nothing.
     ///
     /// # Errors
-    /// When there is none, or the step is not possible from where it stands.
-    pub async fn move_connection(&self, step: ConnectionMove) -> Result<Moved, StoreError> {
+    /// When there is no such connection, or its state does not allow the step.
+    pub async fn move_connection(&self, step: MoveConnection) -> Result<MovedConnection, StoreError> {
         self.submit(step).await
     }
 
-    /// Every connection there is or was, by name.
+    /// All connections, including ended ones, by name.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn connections(&self) -> Result<Vec<Connection>, StoreError> {
-        self.ask(List).await
+    pub async fn connections(&self) -> Result<Vec<ServiceConnection>, StoreError> {
+        self.ask(ListConnections).await
     }
 }

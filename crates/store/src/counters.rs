@@ -1,31 +1,32 @@
-//! Counters as rows: what batch windows and rate limits have used, surviving every restart.
+//! Counters as rows: how much of batch windows and rate limits is used, across restarts.
 
-use sluice_core::batch::Window;
+use sluice_core::batch::SlidingWindow;
 use sluice_core::hold::Hold;
-use sluice_core::{AgentName, ServiceName, Span, Timestamp};
+use sluice_core::{AgentName, Millis, ServiceName, UtcMillis};
 
 use crate::Store;
-use crate::ahead::{Ahead, Follows};
-use crate::desk::{Desk, Query};
 use crate::error::StoreError;
-use crate::sql::{Row, Tx, Val, params};
+use crate::prefetch::{PrefetchQuery, PrefetchUpdateRule};
+use crate::sql::{SqlRow, SqlValue, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork};
 
 /// Weight of writes per agent and service.
 pub(crate) const BATCH: &str = "batch";
-/// Weight of writes per agent and service that were counted and never left, because they were denied or cancelled. Its slots
-/// are the milliseconds in which they were admitted: how long a window is, is not known where a write ends.
+/// Weight of writes per agent and service that were counted and never left, because they were denied or cancelled.
+/// Their slots are the milliseconds in which they were admitted: the code that ends a write does not know the length of
+/// the window.
 const NEVER_LEFT: &str = "never_left";
-/// How long they are remembered. In a window that is longer, earlier ones stay counted.
-const NEVER_LEFT_FOR: Span = Span::from_hours(24);
+/// How long they are remembered. In a longer window, earlier ones stay counted.
+const NEVER_LEFT_FOR: Millis = Millis::from_hours(24);
 /// Uses per agent and rule.
 pub(crate) const RATE: &str = "rate";
 /// Refused calls per agent and service.
 pub(crate) const BLOCKED: &str = "blocked";
-/// Questions per agent about calls that are only checked.
+/// Approval requests per agent about calls that are only checked.
 pub(crate) const CHECK: &str = "check";
 /// Weight of writes per agent and service within a day.
 pub(crate) const ACCOUNT: &str = "account";
-/// Weight of writes at services outside within a day, one row per agent: agents do not wait for each other.
+/// Weight of writes at external services within a day, one row per agent: agents do not wait for each other.
 pub(crate) const GATEWAY: &str = "gateway";
 /// New targets per agent within a day.
 pub(crate) const TARGET: &str = "target";
@@ -38,67 +39,67 @@ const OLDEST: &str = "SELECT MIN(slot) FROM counters WHERE kind = ?1 AND agent =
 const BUMP: &str = "INSERT INTO counters (kind, agent, name, slot, weight, until) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
      ON CONFLICT (kind, agent, name, slot) DO UPDATE SET weight = counters.weight + excluded.weight";
 
-/// One admission per agent at a time, on whatever node: what it counts and remembers is read before
-/// it is written. On SQLite the writer is alone and takes no turns. The row is a latch and says nothing.
+/// One admission per agent at a time, across all nodes: what it counts and remembers is read before it is written. On
+/// SQLite there is only one writer, and nobody takes turns. The row is only a latch; its content has no meaning.
 const TURN: &str = "SELECT weight FROM counters WHERE kind = 'turn' AND agent = ?1 AND name = '' AND slot = 0 /*lock*/";
 const FIRST_TURN: &str = "INSERT INTO counters (kind, agent, name, slot, weight) VALUES ('turn', ?1, '', 0, 0)";
 
-/// Waits until no other node admits anything of this agent. Says whether its latch is still to be made.
-pub(crate) async fn take_turn<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName) -> Result<bool, StoreError> {
+/// Waits until no other node admits anything of this agent. Returns whether its latch still has to be made.
+pub(crate) async fn take_turn<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, agent: &AgentName) -> Result<bool, StoreError> {
     Ok(T::IS_SHARED && desk.row(TURN, params![agent]).await?.is_none())
 }
 
-/// Makes the latch. Two nodes that both do collide on its key, and one of them starts over.
-pub(crate) fn make_latch<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName) {
+/// Makes the latch. If two nodes do it at once, they collide on its key, and one of them starts over.
+pub(crate) fn make_latch<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, agent: &AgentName) {
     desk.write(FIRST_TURN, params![agent]);
 }
 
-/// The question of [`take_turn`], asked early.
-pub(crate) fn turn_ahead(agent: &AgentName) -> Ahead {
-    let rests_on = vec![("counters", vec![("kind", Val::from("turn")), ("agent", Val::from(agent))])];
-    Ahead { sql: TURN, params: params![agent], rests_on, follows: None }
+/// The query of [`take_turn`], made early.
+pub(crate) fn turn_ahead(agent: &AgentName) -> PrefetchQuery {
+    let rests_on = vec![("counters", vec![("kind", SqlValue::from("turn")), ("agent", SqlValue::from(agent))])];
+    PrefetchQuery { sql: TURN, params: params![agent], rests_on, follows: None }
 }
 
 /// One counter: what is counted, for whom, in which window.
-pub(crate) struct Counter<'a> {
+pub(crate) struct WindowCounter<'a> {
     pub kind: &'static str,
     pub agent: &'a AgentName,
     pub name: &'a str,
-    pub window: &'a Window,
+    pub window: &'a SlidingWindow,
 }
 
-impl Counter<'_> {
-    /// What it holds now.
-    pub async fn used<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<u32, StoreError> {
+impl WindowCounter<'_> {
+    /// Its current value.
+    pub async fn used<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<u32, StoreError> {
         let oldest = self.window.oldest_slot(desk.now);
         let row = desk.row(USED, params![self.kind, self.agent, self.name, oldest]).await?;
         row.ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
     }
 
-    /// When the first of what it holds is forgotten; now if it holds nothing.
-    pub async fn forgets<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Timestamp, StoreError> {
+    /// When its oldest part is forgotten; now if it is empty.
+    pub async fn forgets<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<UtcMillis, StoreError> {
         let oldest = self.window.oldest_slot(desk.now);
         let row = desk.row(OLDEST, params![self.kind, self.agent, self.name, oldest]).await?;
         let slot = row.map(|row| row.of("counters").maybe_int()).transpose()?.flatten();
-        Ok(slot.map_or(desk.now, |slot| self.window.forgets(slot)))
+        Ok(slot.map_or(desk.now, |slot| self.window.forgotten_at(slot)))
     }
 
-    /// The question of [`Counter::used`], asked early.
-    pub fn used_ahead(&self, now: Timestamp) -> Ahead {
+    /// The query of [`WindowCounter::used`], made early.
+    pub fn used_ahead(&self, now: UtcMillis) -> PrefetchQuery {
         let params = params![self.kind, self.agent, self.name, self.window.oldest_slot(now)];
         let values = ["kind", "agent", "name"].into_iter().zip(params.iter().cloned()).collect();
-        let follows = Some(Follows { sql: BUMP, then: counted });
-        Ahead { sql: USED, params, rests_on: vec![("counters", values)], follows }
+        let follows = Some(PrefetchUpdateRule { sql: BUMP, then: counted });
+        PrefetchQuery { sql: USED, params, rests_on: vec![("counters", values)], follows }
     }
 
-    /// Counts something now.
-    pub fn bump<T: Tx>(&self, desk: &mut Desk<'_, T>, weight: u32) {
+    /// Adds weight at the current time.
+    pub fn bump<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>, weight: u32) {
         let row = self.bumped(desk.now, weight);
         desk.write(BUMP, row);
     }
 
-    /// The row of [`BUMP`].
-    fn bumped(&self, now: Timestamp, weight: u32) -> Vec<Val> {
+    /// The row for [`BUMP`].
+    fn bumped(&self, now: UtcMillis, weight: u32) -> Vec<SqlValue> {
         let slot = self.window.slot_of(now);
         // A slot counts until all of it is older than the window: never longer than this.
         let until = now + self.window.span + self.window.span;
@@ -106,9 +107,9 @@ impl Counter<'_> {
     }
 }
 
-/// Gives the weight of a write back to its batch window, because it never left and never will. What its caller carries out
-/// was not counted.
-pub(crate) fn give_back<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold) {
+/// Gives the weight of a write back to its batch window, because it never left and never will. Calls that the caller
+/// carries out itself were not counted.
+pub(crate) fn give_back<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: &Hold) {
     if hold.action.is_carried_out_by_caller() {
         return;
     }
@@ -117,50 +118,53 @@ pub(crate) fn give_back<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold) {
 }
 
 /// The weight in a batch window that was given back.
-pub(crate) async fn given_back<T: Tx>(
-    desk: &mut Desk<'_, T>,
+pub(crate) async fn count_given_back<T: StoreTx>(
+    desk: &mut UnitOfWork<'_, T>,
     (agent, service): (&AgentName, &ServiceName),
-    window: &Window,
+    window: &SlidingWindow,
 ) -> Result<u32, StoreError> {
     let oldest = window.oldest_moment(desk.now);
     let row = desk.row(USED, params![NEVER_LEFT, agent, service, oldest]).await?;
     row.ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
 }
 
-/// What the counters of one kind hold now, all agents together.
-pub(crate) async fn used_by_all<T: Tx>(
-    desk: &mut Desk<'_, T>,
+/// The current sum of the counters of one kind, over all agents.
+pub(crate) async fn used_by_all<T: StoreTx>(
+    desk: &mut UnitOfWork<'_, T>,
     kind: &'static str,
-    window: &Window,
+    window: &SlidingWindow,
 ) -> Result<u32, StoreError> {
     let oldest = window.oldest_slot(desk.now);
     let row = desk.row(USED_BY_ALL, params![kind, oldest]).await?;
     row.ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
 }
 
-/// The question of [`used_by_all`], asked early.
-pub(crate) fn used_by_all_ahead(kind: &'static str, window: &Window, now: Timestamp) -> Ahead {
-    let follows = Some(Follows { sql: BUMP, then: counted_by_all });
-    let rests_on = vec![("counters", vec![("kind", Val::from(kind))])];
-    Ahead { sql: USED_BY_ALL, params: params![kind, window.oldest_slot(now)], rests_on, follows }
+/// The query of [`used_by_all`], made early.
+pub(crate) fn used_by_all_ahead(kind: &'static str, window: &SlidingWindow, now: UtcMillis) -> PrefetchQuery {
+    let follows = Some(PrefetchUpdateRule { sql: BUMP, then: counted_by_all });
+    let rests_on = vec![("counters", vec![("kind", SqlValue::from(kind))])];
+    PrefetchQuery { sql: USED_BY_ALL, params: params![kind, window.oldest_slot(now)], rests_on, follows }
 }
 
-/// What [`USED_BY_ALL`] says after a [`BUMP`] of the same kind.
-fn counted_by_all(asked: &[Val], bumped: &[Val], rows: &mut [Row]) -> bool {
+/// Updates the answer of [`USED_BY_ALL`] after a [`BUMP`] of the same kind.
+fn counted_by_all(asked: &[SqlValue], bumped: &[SqlValue], rows: &mut [SqlRow]) -> bool {
     let ([kind, oldest], [a_kind, agent, name, ..]) = (asked, bumped) else { return false };
     let same = [kind.clone(), agent.clone(), name.clone(), oldest.clone()];
     kind == a_kind && counted(&same, bumped, rows)
 }
 
-/// What [`USED`] says after a [`BUMP`] of the same counter: so much more, if its slot is still in the window.
-fn counted(asked: &[Val], bumped: &[Val], rows: &mut [Row]) -> bool {
-    let ([kind, agent, name, Val::Int(oldest)], [a_kind, of_agent, a_name, Val::Int(slot), Val::Int(weight), _until]) =
-        (asked, bumped)
+/// Updates the answer of [`USED`] after a [`BUMP`] of the same counter: adds the weight, if its slot is still in the
+/// window.
+fn counted(asked: &[SqlValue], bumped: &[SqlValue], rows: &mut [SqlRow]) -> bool {
+    let (
+        [kind, agent, name, SqlValue::Int(oldest)],
+        [a_kind, of_agent, a_name, SqlValue::Int(slot), SqlValue::Int(weight), _until],
+    ) = (asked, bumped)
     else {
         return false;
     };
-    let [Row(columns)] = rows else { return false };
-    let [Val::Int(sum)] = columns.as_mut_slice() else { return false };
+    let [SqlRow(columns)] = rows else { return false };
+    let [SqlValue::Int(sum)] = columns.as_mut_slice() else { return false };
     if (kind, agent, name) != (a_kind, of_agent, a_name) {
         return false;
     }
@@ -173,24 +177,24 @@ fn counted(asked: &[Val], bumped: &[Val], rows: &mut [Row]) -> bool {
     true
 }
 
-/// What a rate or batch window holds, for judging and for showing.
-pub(crate) struct Used {
+/// The current value of a rate or batch window, for judging and for showing.
+pub(crate) struct ListWindowUse {
     pub kind: &'static str,
     pub agent: AgentName,
     pub name: String,
     pub oldest: i64,
 }
 
-impl Query for Used {
+impl StoreQuery for ListWindowUse {
     type Out = u32;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u32, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<u32, StoreError> {
         let rows = tx.rows(USED, &params![self.kind, &self.agent, self.name.as_str(), self.oldest]).await?;
         rows.into_iter().next().ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
     }
 }
 
 impl Store {
-    /// What an agent's batch window at a service holds.
+    /// The current value of an agent's batch window at a service.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -198,14 +202,14 @@ impl Store {
         &self,
         agent: AgentName,
         service: &ServiceName,
-        window: &Window,
-        now: Timestamp,
+        window: &SlidingWindow,
+        now: UtcMillis,
     ) -> Result<u32, StoreError> {
         let (name, oldest) = (service.as_str().to_owned(), window.oldest_slot(now));
-        self.ask(Used { kind: BATCH, agent, name, oldest }).await
+        self.ask(ListWindowUse { kind: BATCH, agent, name, oldest }).await
     }
 
-    /// What an agent's rate window under a rule holds.
+    /// The current value of an agent's rate window under a rule.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -213,11 +217,11 @@ impl Store {
         &self,
         agent: AgentName,
         rule: &str,
-        window: &Window,
-        now: Timestamp,
+        window: &SlidingWindow,
+        now: UtcMillis,
     ) -> Result<u32, StoreError> {
         let (name, oldest) = (rule.to_owned(), window.oldest_slot(now));
-        self.ask(Used { kind: RATE, agent, name, oldest }).await
+        self.ask(ListWindowUse { kind: RATE, agent, name, oldest }).await
     }
 }
 
@@ -229,9 +233,9 @@ mod tests {
     fn a_count_follows_what_is_counted_in_its_window() {
         let asked = params!["batch", "a", "email", 10_i64];
         let after = |kind: &str, slot: i64, weight: i64| {
-            let mut rows = [Row(params![5_i64])];
+            let mut rows = [SqlRow(params![5_i64])];
             let known = counted(&asked, &params![kind, "a", "email", slot, weight, 0_i64], &mut rows);
-            let [Row(sum)] = rows;
+            let [SqlRow(sum)] = rows;
             known.then_some(sum)
         };
         assert_eq!(after("batch", 10, 3), Some(params![8_i64]));
@@ -242,28 +246,29 @@ mod tests {
 
     #[test]
     fn a_sum_of_all_agents_follows_what_any_of_them_counts() {
-        let (now, window) = (Timestamp::from_millis(5_000_000), Window::default());
+        let (now, window) = (UtcMillis::from_millis(5_000_000), SlidingWindow::default());
         let asked = used_by_all_ahead(GATEWAY, &window, now);
         let follows = asked.follows.unwrap();
         for (agent, kind, expected) in [("a", GATEWAY, Some(8)), ("b", GATEWAY, Some(8)), ("a", BATCH, None)] {
             let agent = AgentName::new(agent).unwrap();
-            let bumped = Counter { kind, agent: &agent, name: "", window: &window }.bumped(now, 3);
-            let mut rows = [Row(params![5_i64])];
+            let bumped = WindowCounter { kind, agent: &agent, name: "", window: &window }.bumped(now, 3);
+            let mut rows = [SqlRow(params![5_i64])];
             let known = (follows.then)(&asked.params, &bumped, &mut rows);
-            let [Row(sum)] = rows;
+            let [SqlRow(sum)] = rows;
             assert_eq!(known.then_some(sum), expected.map(|n: i64| params![n]), "{agent} {kind}");
         }
     }
 
     #[test]
     fn a_count_follows_the_change_that_counting_makes() {
-        let (agent, window, now) = (AgentName::new("a").unwrap(), Window::default(), Timestamp::from_millis(5_000_000));
-        let counter = Counter { kind: BATCH, agent: &agent, name: "email", window: &window };
+        let (agent, window, now) =
+            (AgentName::new("a").unwrap(), SlidingWindow::default(), UtcMillis::from_millis(5_000_000));
+        let counter = WindowCounter { kind: BATCH, agent: &agent, name: "email", window: &window };
         let asked = counter.used_ahead(now);
-        let mut rows = [Row(params![5_i64])];
+        let mut rows = [SqlRow(params![5_i64])];
         let follows = asked.follows.unwrap();
         assert!(follows.sql == BUMP && (follows.then)(&asked.params, &counter.bumped(now, 3), &mut rows));
-        let [Row(sum)] = rows;
+        let [SqlRow(sum)] = rows;
         assert_eq!(sum, params![8_i64]);
     }
 }

@@ -1,17 +1,17 @@
-//! Keys: who may knock as whom. Only hashes are kept; the record names keys and never shows a hash.
+//! Keys: who may call the gateway as whom. Only hashes are stored; the audit log names keys and never shows a hash.
 //!
-//! Takes hashes of keys made elsewhere; gives every key there is. Promise: issuing, revoking and rotating
-//! are on record; every change of keys or agents moves a number that all nodes can watch.
+//! Takes hashes of keys made elsewhere; gives all keys. Promise: issuing, revoking and rotating are recorded; every
+//! change of keys or agents increases a number that all nodes can watch.
 
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::KeyId;
-use sluice_core::{Actor, AgentName, PersonName, Timestamp};
+use sluice_core::{Actor, AgentName, PersonName, UtcMillis};
 
 use crate::Store;
 use crate::agents;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Row, Tx, params};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 macro_rules! select {
     ($rest:literal) => {
@@ -34,22 +34,22 @@ const EXPIRE: &str = "UPDATE keys SET expires_at = ?2 WHERE id = ?1";
 const MOVED: &str = "UPDATE generations SET number = number + 1 WHERE name = 'keys'";
 const GENERATION: &str = "SELECT number FROM generations WHERE name = 'keys'";
 
-/// What an operator's key may do. The order is the meaning: later may more.
+/// What an operator's key may do. The order matters: later roles may do more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// Look.
+pub enum OperatorRole {
+    /// May read.
     Viewer,
-    /// Answer questions, and stop things.
+    /// May also decide approval requests, and stop things.
     Approver,
-    /// Everything.
+    /// May do everything.
     Admin,
 }
 
-impl Role {
+impl OperatorRole {
     /// All roles, least first.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Approver, Self::Admin];
 
-    /// The word in rows and messages.
+    /// The word used in rows and messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -60,20 +60,20 @@ impl Role {
     }
 }
 
-/// Who knocks with a key.
+/// Who uses a key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum KeyKind {
+pub enum AccessKeyKind {
     /// An agent.
     Agent(AgentName),
     /// A person with an operator's role.
-    Operator(PersonName, Role),
-    /// A service that sends us its news, by the name of the inbox.
+    Operator(PersonName, OperatorRole),
+    /// A service that sends events to the gateway, by the name of the inbox.
     Inbox(String),
     /// A program that states what the user of this agent asked for.
     Task(AgentName),
 }
 
-impl KeyKind {
+impl AccessKeyKind {
     /// The word for the kind.
     #[must_use]
     pub const fn word(&self) -> &'static str {
@@ -102,7 +102,7 @@ impl KeyKind {
         }
     }
 
-    const fn role(&self) -> Option<Role> {
+    const fn role(&self) -> Option<OperatorRole> {
         match self {
             Self::Operator(_, role) => Some(*role),
             Self::Agent(_) | Self::Inbox(_) | Self::Task(_) => None,
@@ -110,68 +110,68 @@ impl KeyKind {
     }
 }
 
-/// A key as it is kept.
+/// A key as it is stored.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Key {
-    /// Names it; opens nothing.
+pub struct AccessKey {
+    /// The id: names the key and gives no access.
     pub id: KeyId,
-    /// Who knocks with it.
-    pub kind: KeyKind,
-    /// What people call it.
+    /// Who uses it.
+    pub kind: AccessKeyKind,
+    /// The label that people gave it.
     pub label: Option<String>,
     /// Hash of the key itself.
     pub hash: [u8; 32],
-    /// Since when it is known.
-    pub created_at: Timestamp,
+    /// When it was issued.
+    pub created_at: UtcMillis,
     /// Who issued it.
     pub created_by: Actor,
-    /// Until when it opens.
-    pub expires_at: Option<Timestamp>,
-    /// Since when it no longer opens.
-    pub revoked_at: Option<Timestamp>,
-    /// Who saw to that.
+    /// Until when it is valid.
+    pub expires_at: Option<UtcMillis>,
+    /// When it was revoked.
+    pub revoked_at: Option<UtcMillis>,
+    /// Who revoked it.
     pub revoked_by: Option<Actor>,
 }
 
-impl Key {
-    /// Whether it opens at this moment.
+impl AccessKey {
+    /// Whether it is valid at this moment.
     #[must_use]
-    pub fn is_live(&self, now: Timestamp) -> bool {
+    pub fn is_live(&self, now: UtcMillis) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
     }
 }
 
-/// A key that is to be issued.
+/// A key to be issued.
 #[derive(Clone)]
-pub struct NewKey {
+pub struct IssueKey {
     /// Its id.
     pub id: KeyId,
-    /// Who will knock with it.
-    pub kind: KeyKind,
-    /// What people call it.
+    /// Who will use it.
+    pub kind: AccessKeyKind,
+    /// The label that people give it.
     pub label: Option<String>,
     /// Hash of the key itself.
     pub hash: [u8; 32],
-    /// Until when it opens.
-    pub expires_at: Option<Timestamp>,
+    /// Until when it is valid.
+    pub expires_at: Option<UtcMillis>,
     /// Who issues it.
     pub by: Actor,
 }
 
-/// A key that takes another's place.
+/// A key that replaces another.
 #[derive(Clone)]
 pub struct RotateKey {
-    /// The one that goes.
+    /// The id of the replaced key.
     pub old: KeyId,
-    /// The one that comes.
+    /// The id of the new key.
     pub new: KeyId,
     /// Hash of the new key itself.
     pub hash: [u8; 32],
-    /// How long the old one still opens.
-    pub keep_old_until: Timestamp,
-    /// Until when the new one opens.
-    pub expires_at: Option<Timestamp>,
-    /// Who does it.
+    /// How long the old key stays valid.
+    pub keep_old_until: UtcMillis,
+    /// Until when the new key is valid.
+    pub expires_at: Option<UtcMillis>,
+    /// Who rotates it.
     pub by: Actor,
 }
 
@@ -186,19 +186,19 @@ macro_rules! without_the_hash {
 }
 
 without_the_hash! {
-    Key: id;
-    NewKey: id;
+    AccessKey: id;
+    IssueKey: id;
     RotateKey: old;
 }
 
-/// Tells every node that keys or agents are no longer what they were.
-pub(crate) fn changed<T: Tx>(desk: &mut Desk<'_, T>) {
+/// Signals to every node that keys or agents have changed.
+pub(crate) fn bump_key_generation<T: StoreTx>(desk: &mut UnitOfWork<'_, T>) {
     desk.write_one(MOVED, params![]);
 }
 
-/// Revokes every key of an agent that still could open something.
-pub(crate) async fn revoke_all_of<T: Tx>(
-    desk: &mut Desk<'_, T>,
+/// Revokes every key of an agent that is still valid.
+pub(crate) async fn revoke_all_of<T: StoreTx>(
+    desk: &mut UnitOfWork<'_, T>,
     agent: &AgentName,
     by: &Actor,
 ) -> Result<(), StoreError> {
@@ -208,27 +208,27 @@ pub(crate) async fn revoke_all_of<T: Tx>(
     Ok(())
 }
 
-fn revoke<T: Tx>(desk: &mut Desk<'_, T>, key: &Key, by: &Actor) {
+fn revoke<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, key: &AccessKey, by: &Actor) {
     let now = desk.now;
     desk.write(REVOKE, params![key.id, now, by]);
     desk.record(fact("key.revoked", by, key.id, &key.kind));
 }
 
-/// What the record says of a key: its id and whose it is, never its hash.
-fn fact(what: &str, by: &Actor, id: KeyId, kind: &KeyKind) -> Fact {
-    let fact = Fact::new(what, by.clone()).with("key", id).with("kind", kind.word()).with("name", kind.name());
+/// The audit fact about a key: its id and its owner, never its hash.
+fn fact(what: &str, by: &Actor, id: KeyId, kind: &AccessKeyKind) -> AuditFact {
+    let fact = AuditFact::new(what, by.clone()).with("key", id).with("kind", kind.word()).with("name", kind.name());
     match kind.role() {
         Some(role) => fact.with("role", role.as_str()),
         None => fact,
     }
 }
 
-fn place<T: Tx>(desk: &mut Desk<'_, T>, key: &Key) {
+fn place<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, key: &AccessKey) {
     let params = params![
         key.id,
         key.kind.word(),
         key.kind.name(),
-        key.kind.role().map(Role::as_str),
+        key.kind.role().map(OperatorRole::as_str),
         key.label.as_deref(),
         key.hash.as_slice(),
         key.created_at,
@@ -246,15 +246,15 @@ fn refuse_agents(by: &Actor) -> Result<(), StoreError> {
     }
 }
 
-impl UseCase for NewKey {
-    type Out = Key;
+impl UseCase for IssueKey {
+    type Out = AccessKey;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Key, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<AccessKey, StoreError> {
         refuse_agents(&self.by)?;
         if let Some(name) = self.kind.agent() {
             agents::present(desk, name).await?;
         }
-        let key = Key {
+        let key = AccessKey {
             id: self.id,
             kind: self.kind.clone(),
             label: self.label.clone(),
@@ -266,49 +266,49 @@ impl UseCase for NewKey {
             revoked_by: None,
         };
         place(desk, &key);
-        changed(desk);
+        bump_key_generation(desk);
         desk.record(fact("key.issued", &self.by, key.id, &key.kind));
         Ok(key)
     }
 }
 
-struct Revoke {
+struct RevokeKey {
     id: KeyId,
     by: Actor,
 }
 
-impl UseCase for Revoke {
+impl UseCase for RevokeKey {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         refuse_agents(&self.by)?;
         let key = locked(desk, self.id).await?;
         if key.revoked_at.is_none() {
             revoke(desk, &key, &self.by);
-            changed(desk);
+            bump_key_generation(desk);
         }
         Ok(())
     }
 }
 
-async fn locked<T: Tx>(desk: &mut Desk<'_, T>, id: KeyId) -> Result<Key, StoreError> {
+async fn locked<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, id: KeyId) -> Result<AccessKey, StoreError> {
     desk.row(ONE, params![id]).await?.map(decode).transpose()?.ok_or(StoreError::NotFound { what: "key" })
 }
 
 impl UseCase for RotateKey {
-    type Out = Key;
+    type Out = AccessKey;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Key, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<AccessKey, StoreError> {
         refuse_agents(&self.by)?;
         let old = locked(desk, self.old).await?;
-        // A key that no longer opens has no successor: someone ended it on purpose.
+        // A key that is no longer valid has no successor: someone ended it on purpose.
         if !old.is_live(desk.now) {
             return Err(StoreError::NotFound { what: "key" });
         }
         if let Some(name) = old.kind.agent() {
             agents::present(desk, name).await?;
         }
-        let key = Key {
+        let key = AccessKey {
             id: self.new,
             hash: self.hash,
             created_at: desk.now,
@@ -316,50 +316,50 @@ impl UseCase for RotateKey {
             expires_at: self.expires_at,
             ..old.clone()
         };
-        // Rotating never makes the old key live longer than it would have.
+        // Rotating never makes the old key valid for longer than before.
         let end = old.expires_at.map_or(self.keep_old_until, |end| end.min(self.keep_old_until));
         desk.write(EXPIRE, params![old.id, end]);
         place(desk, &key);
-        changed(desk);
+        bump_key_generation(desk);
         desk.record(fact("key.rotated", &self.by, key.id, &key.kind).with("old", old.id));
         Ok(key)
     }
 }
 
-struct All;
+struct ListKeys;
 
-impl Query for All {
-    type Out = Vec<Key>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Key>, StoreError> {
+impl StoreQuery for ListKeys {
+    type Out = Vec<AccessKey>;
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<AccessKey>, StoreError> {
         tx.rows(ALL, &[]).await?.into_iter().map(decode).collect()
     }
 }
 
-struct Generation;
+struct GetKeyGeneration;
 
-impl Query for Generation {
+impl StoreQuery for GetKeyGeneration {
     type Out = u64;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<u64, StoreError> {
         let row = tx.rows(GENERATION, &[]).await?.into_iter().next();
         row.ok_or(StoreError::NotFound { what: "generation" })?.of("generations").count()
     }
 }
 
-fn decode(row: Row) -> Result<Key, StoreError> {
+fn decode(row: SqlRow) -> Result<AccessKey, StoreError> {
     let mut row = row.of("keys");
     let (id, word, name, role) = (KeyId::from_bits(row.bits()?), row.text()?, row.text()?, row.maybe_text()?);
     let role = match role {
         None => None,
         Some(word) => {
-            let found = Role::ALL.into_iter().find(|role| role.as_str() == word);
+            let found = OperatorRole::ALL.into_iter().find(|role| role.as_str() == word);
             Some(found.ok_or_else(|| row.impossible("an unknown role"))?)
         }
     };
     let kind = match (word.as_str(), role) {
-        ("agent", None) => name.parse().ok().map(KeyKind::Agent),
-        ("operator", Some(role)) => name.parse().ok().map(|name| KeyKind::Operator(name, role)),
-        ("inbox", None) => Some(KeyKind::Inbox(name)),
-        ("task", None) => name.parse().ok().map(KeyKind::Task),
+        ("agent", None) => name.parse().ok().map(AccessKeyKind::Agent),
+        ("operator", Some(role)) => name.parse().ok().map(|name| AccessKeyKind::Operator(name, role)),
+        ("inbox", None) => Some(AccessKeyKind::Inbox(name)),
+        ("task", None) => name.parse().ok().map(AccessKeyKind::Task),
         _ => None,
     };
     let kind = kind.ok_or_else(|| row.impossible("an unknown kind of key"))?;
@@ -370,47 +370,47 @@ fn decode(row: Row) -> Result<Key, StoreError> {
     if revoked_at.is_some() != revoked_by.is_some() {
         return Err(row.impossible("half a revocation"));
     }
-    Ok(Key { id, kind, label, hash, created_at, created_by, expires_at, revoked_at, revoked_by })
+    Ok(AccessKey { id, kind, label, hash, created_at, created_by, expires_at, revoked_at, revoked_by })
 }
 
 impl Store {
     /// Issues a key.
     ///
     /// # Errors
-    /// When an agent asks, or it is a key for an agent nobody knows.
-    pub async fn issue_key(&self, key: NewKey) -> Result<Key, StoreError> {
+    /// When an agent asks, or it is a key for an unknown agent.
+    pub async fn issue_key(&self, key: IssueKey) -> Result<AccessKey, StoreError> {
         self.submit(key).await
     }
 
-    /// Ends a key at once. Ending it again changes nothing.
+    /// Revokes a key at once. Revoking it again changes nothing.
     ///
     /// # Errors
     /// When an agent asks, or there is no such key.
     pub async fn revoke_key(&self, id: KeyId, by: Actor) -> Result<(), StoreError> {
-        self.submit(Revoke { id, by }).await
+        self.submit(RevokeKey { id, by }).await
     }
 
-    /// Puts a new key in the place of an old one, which still opens for a while.
+    /// Replaces an old key with a new one; the old one stays valid for a while.
     ///
     /// # Errors
-    /// When an agent asks, or the old key no longer opens.
-    pub async fn rotate_key(&self, rotation: RotateKey) -> Result<Key, StoreError> {
+    /// When an agent asks, or the old key is no longer valid.
+    pub async fn rotate_key(&self, rotation: RotateKey) -> Result<AccessKey, StoreError> {
         self.submit(rotation).await
     }
 
-    /// Every key there is or was, newest last.
+    /// All keys, including ended ones, newest last.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn keys(&self) -> Result<Vec<Key>, StoreError> {
-        self.ask(All).await
+    pub async fn keys(&self) -> Result<Vec<AccessKey>, StoreError> {
+        self.ask(ListKeys).await
     }
 
-    /// A number that moves with every change of keys or agents, on whatever node.
+    /// A number that increases with every change of keys or agents, on any node.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn keys_changed(&self) -> Result<u64, StoreError> {
-        self.ask(Generation).await
+    pub async fn key_generation(&self) -> Result<u64, StoreError> {
+        self.ask(GetKeyGeneration).await
     }
 }

@@ -1,18 +1,21 @@
-//! Where questions were shown, what channels have heard, and how far they have read.
+//! Deliveries: where approval requests were shown, which updates channels have received, and how far they have read.
 //!
-//! Takes an attempt to show a question before it is made; gives it back by its secret or by the channel's own name
-//! for the message. Promise: an attempt is on record before anything is sent, so that whatever reached a person
-//! before a crash can still be answered, once; the same news twice is heard once.
+//! Takes an attempt to show an approval request before it is made; finds it again by its secret or by the channel's own
+//! id for the message. Promise: an attempt is recorded before anything is sent, so that a message which reached a
+//! person before a crash can still be answered, once. An update that arrives twice is handled once.
 
-use sluice_core::approval::{Item, card_digest};
-use sluice_core::audit::Fact;
+mod decision_habits;
+
+use sluice_core::approval::{ApprovalItem, card_digest};
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, AgentName, ApprovalId, Digest, Span, Timestamp};
+use sluice_core::{AgentName, ApprovalId, Digest, Millis, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Row, Tx, params};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
+pub use decision_habits::DecisionHabit;
 
 macro_rules! select {
     ($rest:literal) => {
@@ -62,119 +65,119 @@ const HEAR: &str =
     "INSERT INTO channel_news (channel, news, heard_at) VALUES (?1, ?2, ?3) ON CONFLICT (channel, news) DO NOTHING";
 const FORGET: &str = "DELETE FROM channel_news WHERE heard_at < ?1";
 
-/// How long what a channel has heard is remembered.
-pub(crate) const REMEMBERED: Span = Span::from_hours(48);
+/// How long received updates of a channel are remembered.
+pub(crate) const REMEMBERED: Millis = Millis::from_hours(48);
 
-/// A question shown somewhere.
+/// An approval request shown in one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delivery {
-    /// Which question.
+pub struct ApprovalDelivery {
+    /// The approval request.
     pub approval: ApprovalId,
-    /// Over which channel.
+    /// The channel that shows it.
     pub channel: String,
-    /// To which chat or address.
+    /// The chat or address it is shown in.
     pub place: String,
-    /// The how-manieth attempt.
+    /// The number of the attempt.
     pub attempt: u32,
-    /// The channel's own name for the message, once that is known.
+    /// The channel's own id for the message, once it is known.
     pub message: Option<String>,
     /// When it was about to be sent.
-    pub opened_at: Timestamp,
-    /// When it was known to be sent.
-    pub sent_at: Option<Timestamp>,
+    pub opened_at: UtcMillis,
+    /// When the channel confirmed it.
+    pub sent_at: Option<UtcMillis>,
     /// When the person was reminded.
-    pub reminded_at: Option<Timestamp>,
-    /// Which state of the question it shows.
+    pub reminded_at: Option<UtcMillis>,
+    /// Which state of the approval request it shows.
     pub shown: String,
-    /// How many writes of the question it shows, from the first; 0 where that was not kept.
+    /// How many writes of the request it shows, from the first; 0 where that was not stored.
     pub items: u32,
-    /// Names those writes.
+    /// Digest over those writes.
     pub card: Option<Digest>,
     /// Why the channel refused it or has not taken it yet, without content.
     pub reason: Option<String>,
-    /// When it is tried again.
-    pub next_at: Option<Timestamp>,
-    /// The answer that this letter asks the person to confirm.
+    /// When the next attempt is due.
+    pub next_at: Option<UtcMillis>,
+    /// The answer that this message asks the person to confirm.
     pub proposal: Option<MessageId>,
 }
 
-impl Delivery {
-    /// How many of these writes the person was shown: none unless the letter showed exactly these.
+impl ApprovalDelivery {
+    /// How many of these writes the person was shown: none unless the message showed exactly these.
     #[must_use]
-    pub fn covers(&self, items: &[Item]) -> u32 {
+    pub fn covers(&self, items: &[ApprovalItem]) -> u32 {
         let shown = items.iter().take(self.items as usize).map(|item| &item.digest);
         if self.card == Some(card_digest(shown)) { self.items } else { 0 }
     }
 }
 
 struct OpenDelivery {
-    delivery: Delivery,
+    delivery: ApprovalDelivery,
     secret: [u8; 32],
 }
 
 impl UseCase for OpenDelivery {
-    type Out = Delivery;
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Delivery, StoreError> {
-        let Delivery { approval, channel, place, .. } = &self.delivery;
+    type Out = ApprovalDelivery;
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<ApprovalDelivery, StoreError> {
+        let ApprovalDelivery { approval, channel, place, .. } = &self.delivery;
         let rows = desk.rows(OF_APPROVAL, params![*approval]).await?;
         let before = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
-        let same = |known: &&Delivery| known.channel == *channel && known.place == *place;
+        let same = |known: &&ApprovalDelivery| known.channel == *channel && known.place == *place;
         let attempt = before.iter().filter(same).map(|known| known.attempt + 1).max().unwrap_or(0);
         let now = desk.now;
         let (items, card) = (self.delivery.items, self.delivery.card);
         let mut row = params![*approval, channel.as_str(), place.as_str(), attempt, self.secret.as_slice(), now];
         row.extend(params![items, card, self.delivery.proposal]);
         desk.write(OPEN, row);
-        Ok(Delivery { attempt, opened_at: now, ..self.delivery.clone() })
+        Ok(ApprovalDelivery { attempt, opened_at: now, ..self.delivery.clone() })
     }
 }
 
 /// What happened to a delivery.
 #[derive(Debug, Clone)]
-enum Step {
+enum DeliveryStep {
     Sent(String),
     Shown(String),
     Refused(String),
-    Later { reason: String, next_at: Timestamp },
+    Later { reason: String, next_at: UtcMillis },
     Reminded,
 }
 
-struct Mark {
-    delivery: Delivery,
-    step: Step,
+struct UpdateDelivery {
+    delivery: ApprovalDelivery,
+    step: DeliveryStep,
 }
 
-impl UseCase for Mark {
+impl UseCase for UpdateDelivery {
     type Out = ();
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
-        let Delivery { approval, channel, place, attempt, .. } = &self.delivery;
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let ApprovalDelivery { approval, channel, place, attempt, .. } = &self.delivery;
         let now = desk.now;
         let mut params = params![*approval, channel.as_str(), place.as_str(), *attempt];
         match &self.step {
-            Step::Sent(message) => {
+            DeliveryStep::Sent(message) => {
                 params.extend(params![message.as_str(), now]);
                 desk.write(SENT, params);
-                let mut fact = Fact::new("approval.shown", desk.actor()).with("channel", channel);
+                let mut fact = AuditFact::new("approval.shown", desk.actor()).with("channel", channel);
                 fact.approval = Some(*approval);
                 desk.record(fact);
             }
-            Step::Shown(word) => {
+            DeliveryStep::Shown(word) => {
                 params.extend(params![word.as_str()]);
                 desk.write(SHOWN, params);
             }
-            // A refusal is final, so that it is on record; what is tried again is not.
-            Step::Refused(reason) => {
-                params.extend(params!["refused", reason.as_str(), None::<Timestamp>]);
+            // A refusal is final, so it is recorded; a failure that is retried is not.
+            DeliveryStep::Refused(reason) => {
+                params.extend(params!["refused", reason.as_str(), None::<UtcMillis>]);
                 desk.write(NOT_TAKEN, params);
-                let mut fact = Fact::new("approval.not_shown", desk.actor()).with("channel", channel);
+                let mut fact = AuditFact::new("approval.not_shown", desk.actor()).with("channel", channel);
                 fact.approval = Some(*approval);
                 desk.record(fact);
             }
-            Step::Later { reason, next_at } => {
+            DeliveryStep::Later { reason, next_at } => {
                 params.extend(params!["failed", reason.as_str(), *next_at]);
                 desk.write(NOT_TAKEN, params);
             }
-            Step::Reminded => {
+            DeliveryStep::Reminded => {
                 params.extend(params![now]);
                 desk.write(REMINDED, params);
             }
@@ -183,16 +186,16 @@ impl UseCase for Mark {
     }
 }
 
-/// Takes a message for delivery, for so long. One of several nodes gets it.
-struct Take {
+/// Takes a message for delivery, for this long. Only one of several nodes gets it.
+struct ClaimOutboxMessage {
     id: MessageId,
     attempts: u32,
-    until: Timestamp,
+    until: UtcMillis,
 }
 
-impl UseCase for Take {
+impl UseCase for ClaimOutboxMessage {
     type Out = bool;
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<bool, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
         let Some(row) = desk.row(TRIES, params![self.id]).await? else { return Ok(false) };
         if row.of("outbox").count::<u32>()? != self.attempts {
             return Ok(false);
@@ -202,57 +205,57 @@ impl UseCase for Take {
     }
 }
 
-struct Found(&'static str, Vec<crate::sql::Val>);
+struct ListDeliveries(&'static str, Vec<crate::sql::SqlValue>);
 
-impl Query for Found {
-    type Out = Vec<Delivery>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Delivery>, StoreError> {
+impl StoreQuery for ListDeliveries {
+    type Out = Vec<ApprovalDelivery>;
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<ApprovalDelivery>, StoreError> {
         tx.rows(self.0, &self.1).await?.into_iter().map(decode).collect()
     }
 }
 
-struct Lately {
+struct CountRecentDeliveries {
     channel: String,
     place: String,
-    since: Timestamp,
+    since: UtcMillis,
 }
 
-impl Query for Lately {
+impl StoreQuery for CountRecentDeliveries {
     type Out = u32;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u32, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<u32, StoreError> {
         let rows = tx.rows(LATELY, &params![self.channel.as_str(), self.place.as_str(), self.since]).await?;
         rows.into_iter().next().ok_or(StoreError::NotFound { what: "count" })?.of("deliveries").count()
     }
 }
 
-struct Counted(&'static str, Vec<crate::sql::Val>);
+struct CountDeliveries(&'static str, Vec<crate::sql::SqlValue>);
 
-impl Query for Counted {
+impl StoreQuery for CountDeliveries {
     type Out = u32;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u32, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<u32, StoreError> {
         let rows = tx.rows(self.0, &self.1).await?;
         rows.into_iter().next().ok_or(StoreError::NotFound { what: "count" })?.of("deliveries").count()
     }
 }
 
-struct ReadMark(String);
+struct GetChannelMark(String);
 
-impl Query for ReadMark {
+impl StoreQuery for GetChannelMark {
     type Out = Option<String>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<String>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Option<String>, StoreError> {
         let rows = tx.rows(MARK, &params![self.0.as_str()]).await?;
         rows.into_iter().next().map(|row| row.of("channel_marks").text()).transpose()
     }
 }
 
-struct SetMark {
+struct SetChannelMark {
     channel: String,
     mark: String,
 }
 
-impl UseCase for SetMark {
+impl UseCase for SetChannelMark {
     type Out = ();
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         desk.write(SET_MARK, params![self.channel.as_str(), self.mark.as_str()]);
         let old = desk.now - REMEMBERED;
         desk.write(FORGET, params![old]);
@@ -260,32 +263,32 @@ impl UseCase for SetMark {
     }
 }
 
-struct HaveHeard {
+struct HasChannelNews {
     channel: String,
     news: String,
 }
 
-impl Query for HaveHeard {
+impl StoreQuery for HasChannelNews {
     type Out = bool;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<bool, StoreError> {
         Ok(!tx.rows(HEARD, &params![self.channel.as_str(), self.news.as_str()]).await?.is_empty())
     }
 }
 
-struct Hear {
+struct RecordChannelNews {
     channel: String,
     news: String,
-    /// Said in the record where it was refused.
+    /// The code for the audit log, if the update was refused.
     refused: Option<&'static str>,
 }
 
-impl UseCase for Hear {
+impl UseCase for RecordChannelNews {
     type Out = ();
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let now = desk.now;
         desk.write(HEAR, params![self.channel.as_str(), self.news.as_str(), now]);
         if let Some(why) = self.refused {
-            let mut fact = Fact::new("channel.refused", desk.actor()).with("channel", &self.channel);
+            let mut fact = AuditFact::new("channel.refused", desk.actor()).with("channel", &self.channel);
             fact.code = Some(why.to_owned());
             desk.record(fact);
         }
@@ -293,9 +296,9 @@ impl UseCase for Hear {
     }
 }
 
-fn decode(row: Row) -> Result<Delivery, StoreError> {
+fn decode(row: SqlRow) -> Result<ApprovalDelivery, StoreError> {
     let mut row = row.of("deliveries");
-    let mut delivery = Delivery {
+    let mut delivery = ApprovalDelivery {
         approval: ApprovalId::from_bits(row.bits()?),
         channel: row.text()?,
         place: row.text()?,
@@ -312,7 +315,7 @@ fn decode(row: Row) -> Result<Delivery, StoreError> {
         proposal: None,
     };
     delivery.items = row.maybe_int()?.and_then(|items| u32::try_from(items).ok()).unwrap_or(0);
-    let unreadable = row.impossible("a digest of an unknown form");
+    let unreadable = row.impossible("a digest of unknown format");
     let card = row.maybe_blob()?;
     delivery.card = card.map(|card| Digest::from_bytes(&card).ok_or(unreadable)).transpose()?;
     (delivery.reason, delivery.next_at) = (row.maybe_text()?, row.maybe_time()?);
@@ -321,16 +324,21 @@ fn decode(row: Row) -> Result<Delivery, StoreError> {
 }
 
 impl Store {
-    /// Takes a message for delivery until a moment. False if somebody else has it, or it has been delivered.
+    /// Takes a message for delivery until this time. False if another node has it, or it was delivered already.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn take_message(&self, id: MessageId, attempts: u32, until: Timestamp) -> Result<bool, StoreError> {
-        self.submit(Take { id, attempts, until }).await
+    pub async fn claim_outbox_message(
+        &self,
+        id: MessageId,
+        attempts: u32,
+        until: UtcMillis,
+    ) -> Result<bool, StoreError> {
+        self.submit(ClaimOutboxMessage { id, attempts, until }).await
     }
 
-    /// Writes down that a question is about to be shown somewhere with these writes, and the hash of the secret it
-    /// carries.
+    /// Records that an approval request is about to be shown in this place with these writes, and the hash of its
+    /// secret.
     ///
     /// # Errors
     /// When that cannot be recorded; nothing may be sent then.
@@ -339,29 +347,29 @@ impl Store {
         approval: ApprovalId,
         (channel, place): (&str, &str),
         secret: [u8; 32],
-        items: &[Item],
-    ) -> Result<Delivery, StoreError> {
-        self.open_letter(approval, (channel, place), secret, (items, None)).await
+        items: &[ApprovalItem],
+    ) -> Result<ApprovalDelivery, StoreError> {
+        self.open_confirmation_delivery(approval, (channel, place), secret, (items, None)).await
     }
 
-    /// The same for a letter that asks a person to confirm an answer.
+    /// The same for a message that asks a person to confirm an answer.
     ///
     /// # Errors
     /// As [`Store::open_delivery`].
-    pub async fn open_letter(
+    pub async fn open_confirmation_delivery(
         &self,
         approval: ApprovalId,
         (channel, place): (&str, &str),
         secret: [u8; 32],
-        (items, proposal): (&[Item], Option<MessageId>),
-    ) -> Result<Delivery, StoreError> {
-        let delivery = Delivery {
+        (items, proposal): (&[ApprovalItem], Option<MessageId>),
+    ) -> Result<ApprovalDelivery, StoreError> {
+        let delivery = ApprovalDelivery {
             approval,
             channel: channel.to_owned(),
             place: place.to_owned(),
             attempt: 0,
             message: None,
-            opened_at: Timestamp::default(),
+            opened_at: UtcMillis::default(),
             sent_at: None,
             reminded_at: None,
             shown: "pending".into(),
@@ -374,129 +382,129 @@ impl Store {
         self.submit(OpenDelivery { delivery, secret }).await
     }
 
-    /// The channel took it, and calls it so.
+    /// Records that the channel accepted it, with the channel's id for the message.
     ///
     /// # Errors
     /// When that cannot be recorded; it may be shown again.
-    pub async fn delivery_sent(&self, delivery: Delivery, message: String) -> Result<(), StoreError> {
-        self.submit(Mark { delivery, step: Step::Sent(message) }).await
+    pub async fn record_delivery_sent(&self, delivery: ApprovalDelivery, message: String) -> Result<(), StoreError> {
+        self.submit(UpdateDelivery { delivery, step: DeliveryStep::Sent(message) }).await
     }
 
-    /// It now shows this state of the question.
+    /// Records that it now shows this state of the approval request.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn delivery_shows(&self, delivery: Delivery, state: &str) -> Result<(), StoreError> {
-        self.submit(Mark { delivery, step: Step::Shown(state.to_owned()) }).await
+    pub async fn record_delivery_shown(&self, delivery: ApprovalDelivery, state: &str) -> Result<(), StoreError> {
+        self.submit(UpdateDelivery { delivery, step: DeliveryStep::Shown(state.to_owned()) }).await
     }
 
-    /// The channel refused it for good, for this reason.
+    /// Records that the channel refused it permanently, and why.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn delivery_refused(&self, delivery: Delivery, reason: &str) -> Result<(), StoreError> {
-        self.submit(Mark { delivery, step: Step::Refused(reason.to_owned()) }).await
+    pub async fn record_delivery_refused(&self, delivery: ApprovalDelivery, reason: &str) -> Result<(), StoreError> {
+        self.submit(UpdateDelivery { delivery, step: DeliveryStep::Refused(reason.to_owned()) }).await
     }
 
-    /// The channel did not take it; it is tried again at this moment.
+    /// Records that the channel did not accept it; the next attempt is at this time.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn delivery_failed(
+    pub async fn record_delivery_failed(
         &self,
-        delivery: Delivery,
+        delivery: ApprovalDelivery,
         reason: &str,
-        next_at: Timestamp,
+        next_at: UtcMillis,
     ) -> Result<(), StoreError> {
-        self.submit(Mark { delivery, step: Step::Later { reason: reason.to_owned(), next_at } }).await
+        self.submit(UpdateDelivery { delivery, step: DeliveryStep::Later { reason: reason.to_owned(), next_at } }).await
     }
 
-    /// The person was reminded.
+    /// Records that the person was reminded.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn delivery_reminded(&self, delivery: Delivery) -> Result<(), StoreError> {
-        self.submit(Mark { delivery, step: Step::Reminded }).await
+    pub async fn record_delivery_reminded(&self, delivery: ApprovalDelivery) -> Result<(), StoreError> {
+        self.submit(UpdateDelivery { delivery, step: DeliveryStep::Reminded }).await
     }
 
-    /// Where a question was shown.
+    /// Where an approval request was shown.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn deliveries(&self, approval: ApprovalId) -> Result<Vec<Delivery>, StoreError> {
-        self.ask(Found(OF_APPROVAL, params![approval])).await
+    pub async fn deliveries(&self, approval: ApprovalId) -> Result<Vec<ApprovalDelivery>, StoreError> {
+        self.ask(ListDeliveries(OF_APPROVAL, params![approval])).await
     }
 
     /// The delivery that carries a secret, by the secret's hash.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn delivery_with(&self, secret: [u8; 32]) -> Result<Option<Delivery>, StoreError> {
-        Ok(self.ask(Found(BY_SECRET, params![secret.as_slice()])).await?.into_iter().next())
+    pub async fn delivery_by_secret(&self, secret: [u8; 32]) -> Result<Option<ApprovalDelivery>, StoreError> {
+        Ok(self.ask(ListDeliveries(BY_SECRET, params![secret.as_slice()])).await?.into_iter().next())
     }
 
-    /// The delivery a channel knows by this name.
+    /// The delivery with this message id of a channel.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn delivery_named(
+    pub async fn delivery_by_message(
         &self,
         channel: &str,
         place: &str,
         message: &str,
-    ) -> Result<Option<Delivery>, StoreError> {
-        Ok(self.ask(Found(BY_MESSAGE, params![channel, place, message])).await?.into_iter().next())
+    ) -> Result<Option<ApprovalDelivery>, StoreError> {
+        Ok(self.ask(ListDeliveries(BY_MESSAGE, params![channel, place, message])).await?.into_iter().next())
     }
 
-    /// Deliveries that still show a question as open which no longer is.
+    /// Deliveries that still show an approval request as open although it is not.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn stale_deliveries(&self, limit: u32) -> Result<Vec<Delivery>, StoreError> {
-        self.ask(Found(STALE, params![limit])).await
+    pub async fn stale_deliveries(&self, limit: u32) -> Result<Vec<ApprovalDelivery>, StoreError> {
+        self.ask(ListDeliveries(STALE, params![limit])).await
     }
 
-    /// Deliveries sent before a moment that nobody has answered or been reminded of.
+    /// Deliveries sent before a time that nobody has answered and without a reminder.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn unanswered_deliveries(
         &self,
-        now: Timestamp,
-        before: Timestamp,
+        now: UtcMillis,
+        before: UtcMillis,
         limit: u32,
-    ) -> Result<Vec<Delivery>, StoreError> {
-        self.ask(Found(UNANSWERED, params![now, before, limit])).await
+    ) -> Result<Vec<ApprovalDelivery>, StoreError> {
+        self.ask(ListDeliveries(UNANSWERED, params![now, before, limit])).await
     }
 
-    /// How many questions were shown somewhere since a moment.
+    /// How many approval requests were shown in a place since a time.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn shown_since(&self, channel: &str, place: &str, since: Timestamp) -> Result<u32, StoreError> {
-        self.ask(Lately { channel: channel.to_owned(), place: place.to_owned(), since }).await
+    pub async fn count_shown_since(&self, channel: &str, place: &str, since: UtcMillis) -> Result<u32, StoreError> {
+        self.ask(CountRecentDeliveries { channel: channel.to_owned(), place: place.to_owned(), since }).await
     }
 
-    /// How many questions of one agent were shown somewhere since then.
+    /// How many approval requests of one agent were shown in a place since a time.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn shown_of_agent_since(
+    pub async fn count_shown_of_agent_since(
         &self,
         channel: &str,
         place: &str,
         agent: AgentName,
-        since: Timestamp,
+        since: UtcMillis,
     ) -> Result<u32, StoreError> {
-        self.ask(Counted(LATELY_OF_AGENT, params![channel, place, since, &agent])).await
+        self.ask(CountDeliveries(LATELY_OF_AGENT, params![channel, place, since, &agent])).await
     }
 
-    /// How many open questions of one agent were not shown somewhere yet.
+    /// How many open approval requests of one agent were not shown in a place yet.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn open_not_shown(&self, channel: &str, place: &str, agent: AgentName) -> Result<u32, StoreError> {
-        self.ask(Counted(NOT_SHOWN, params![channel, place, &agent])).await
+    pub async fn count_open_not_shown(&self, channel: &str, place: &str, agent: AgentName) -> Result<u32, StoreError> {
+        self.ask(CountDeliveries(NOT_SHOWN, params![channel, place, &agent])).await
     }
 
     /// How far a channel has read.
@@ -504,91 +512,35 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn channel_mark(&self, channel: &str) -> Result<Option<String>, StoreError> {
-        self.ask(ReadMark(channel.to_owned())).await
+        self.ask(GetChannelMark(channel.to_owned())).await
     }
 
-    /// Writes down how far a channel has read. Only after what it read has been acted on.
+    /// Stores how far a channel has read. Only after the gateway has acted on what it read.
     ///
     /// # Errors
     /// When that cannot be recorded; it will be read again.
     pub async fn set_channel_mark(&self, channel: &str, mark: String) -> Result<(), StoreError> {
-        self.submit(SetMark { channel: channel.to_owned(), mark }).await
+        self.submit(SetChannelMark { channel: channel.to_owned(), mark }).await
     }
 
-    /// Whether a channel has brought this news before.
+    /// Whether a channel has delivered this update before.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn has_heard(&self, channel: &str, news: &str) -> Result<bool, StoreError> {
-        self.ask(HaveHeard { channel: channel.to_owned(), news: news.to_owned() }).await
+    pub async fn has_channel_news(&self, channel: &str, news: &str) -> Result<bool, StoreError> {
+        self.ask(HasChannelNews { channel: channel.to_owned(), news: news.to_owned() }).await
     }
 
-    /// Writes down that news were acted on, or why they were not.
+    /// Records that an update was handled, or why it was refused.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn hear(&self, channel: &str, news: &str, refused: Option<&'static str>) -> Result<(), StoreError> {
-        self.submit(Hear { channel: channel.to_owned(), news: news.to_owned(), refused }).await
-    }
-}
-
-/// Who decided how often, and how fast.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Habit {
-    /// Who.
-    pub by: Actor,
-    /// How many questions they approved.
-    pub approved: u32,
-    /// How many they denied.
-    pub denied: u32,
-    /// The median time they took.
-    pub median: Span,
-}
-
-const ANSWERED: &str = "SELECT decided_by, state, asked_at, decided_at FROM approvals \
-     WHERE decided_by IS NOT NULL AND decided_at >= ?1 ORDER BY id DESC LIMIT ?2";
-
-struct Habits {
-    since: Timestamp,
-    limit: u32,
-}
-
-impl Query for Habits {
-    type Out = Vec<Habit>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Habit>, StoreError> {
-        let mut by_person: std::collections::BTreeMap<String, (u32, u32, Vec<u64>)> = std::collections::BTreeMap::new();
-        for row in tx.rows(ANSWERED, &params![self.since, self.limit]).await? {
-            let mut row = row.of("approvals");
-            let (by, state, asked, decided) = (row.text()?, row.text()?, row.time()?, row.time()?);
-            // A standing yes answers at once; it says nothing about how people decide.
-            if by.starts_with("node:") {
-                continue;
-            }
-            let habit = by_person.entry(by).or_default();
-            if state == "denied" {
-                habit.1 += 1
-            } else {
-                habit.0 += 1
-            }
-            habit.2.push(decided.since(asked).as_millis());
-        }
-        let habits = by_person.into_iter().map(|(by, (approved, denied, mut times))| {
-            times.sort_unstable();
-            let median = Span::from_millis(times.get(times.len() / 2).copied().unwrap_or_default());
-            let by =
-                by.parse().map_err(|_| StoreError::Impossible { table: "approvals", detail: "an unknown actor" })?;
-            Ok(Habit { by, approved, denied, median })
-        });
-        habits.collect()
-    }
-}
-
-impl Store {
-    /// How people have decided since a moment, among the newest so many questions.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn habits(&self, since: Timestamp, limit: u32) -> Result<Vec<Habit>, StoreError> {
-        self.ask(Habits { since, limit }).await
+    pub async fn record_channel_news(
+        &self,
+        channel: &str,
+        news: &str,
+        refused: Option<&'static str>,
+    ) -> Result<(), StoreError> {
+        self.submit(RecordChannelNews { channel: channel.to_owned(), news: news.to_owned(), refused }).await
     }
 }

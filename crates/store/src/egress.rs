@@ -1,19 +1,21 @@
-//! How often each way out was used, and its breaker: counted durably, for all nodes together.
+//! Use of each egress connection, and its circuit breaker: counted durably, for all nodes together.
 //!
-//! Takes the limits of a connection; gives leave for requests, or why not. Promise: what was granted was
-//! counted first, and a restart forgets nothing; opening, burning out and resetting are on record.
+//! Takes the limits of a connection; grants requests, or says why not. Promise: requests are counted before they are
+//! granted, and a restart forgets nothing. Opening the breaker, exhausting a budget and resetting are recorded.
 
 use serde_json::json;
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::{ConnectionName, MessageId};
-use sluice_core::throttle::{Breaker, BreakerConfig, Limits, ServiceReply, Stop, Used, fits};
-use sluice_core::{Actor, Span, Timestamp};
+use sluice_core::throttle::{
+    Breaker, BreakerConfig, ConnectionLimits, ConnectionUsage, ServiceReply, ThrottleReason, check_limits,
+};
+use sluice_core::{Actor, Millis, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::outbox::{self, Message, Severity};
-use crate::sql::{Row, Tx, params};
+use crate::outbox::{self, MessageSeverity, OutboxMessage};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 macro_rules! select {
     ($rest:literal) => {
@@ -40,84 +42,84 @@ const FIRST: &str = "INSERT INTO egress_states (connection, version, burned, tol
 const NEXT: &str = "UPDATE egress_states SET version = version + 1, burned = ?3, told = ?4, refusals = ?5, opened = ?6, \
      open_until = ?7, probe_until = ?8 WHERE connection = ?1 AND version = ?2";
 
-/// Windows in seconds, each with the second that has begun.
+/// Windows in seconds, including the second that has begun.
 const MINUTE: i64 = 60;
 const HOUR: i64 = 3600;
 
-/// How a way out stands.
+/// The state of an egress connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressState {
-    /// Which.
+    /// The connection.
     pub connection: ConnectionName,
-    /// What was counted.
-    pub used: Used,
+    /// How many requests were counted.
+    pub used: ConnectionUsage,
     /// Its breaker.
     pub breaker: Breaker,
 }
 
-/// Asks for leave to make requests.
+/// Asks for permission to make requests.
 #[derive(Debug, Clone)]
-pub struct Take {
-    /// Through which connection.
+pub struct TakeEgressQuota {
+    /// The connection to use.
     pub connection: ConnectionName,
-    /// What it may.
-    pub limits: Limits,
-    /// How many at most; while the breaker is not closed, one.
+    /// The limits of the connection.
+    pub limits: ConnectionLimits,
+    /// Most requests wanted; while the breaker is not closed, only one.
     pub wanted: u32,
     /// When its breaker opens, and for how long.
     pub breaker: BreakerConfig,
-    /// Leave that was taken ahead and not used: it was no request and is not counted.
-    pub unused: Option<Unused>,
-    /// Names the message to people, should there be one.
+    /// Requests that were granted earlier and not made: they are not counted.
+    pub unused: Option<UnusedEgressQuota>,
+    /// The id of the message to people, if one is needed.
     pub message: MessageId,
 }
 
-/// Leave that was taken ahead and lapsed.
+/// Requests that were granted earlier and not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unused {
-    /// When it was taken, as [`Taken::Granted`] said.
+pub struct UnusedEgressQuota {
+    /// When they were granted, from [`EgressQuotaOutcome::Granted`].
     pub taken_at: i64,
     /// How many requests it was for.
     pub many: u32,
 }
 
-/// Leave, or why not.
+/// The granted requests, or why there are none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
-    /// So many may go, at least one.
+pub enum EgressQuotaOutcome {
+    /// This many requests may be made, at least one.
     Granted {
         /// How many.
         many: u32,
-        /// The breaker as they left it.
+        /// The breaker after this.
         breaker: Breaker,
-        /// The second they are counted in.
+        /// The second in which they are counted.
         taken_at: i64,
     },
-    /// None may.
+    /// No request may be made.
     Refused {
-        /// Why.
-        stop: Stop,
-        /// When it makes sense to ask again; nothing where a person must look first.
-        again: Option<Timestamp>,
+        /// The reason.
+        stop: ThrottleReason,
+        /// When to ask again; `None` where a person must act first.
+        again: Option<UtcMillis>,
     },
 }
 
-struct Line {
+struct EgressStateRow {
     version: Option<u64>,
     burned: u64,
     told: bool,
     breaker: Breaker,
 }
 
-impl Line {
-    async fn find<T: Tx>(desk: &mut Desk<'_, T>, connection: &ConnectionName) -> Result<Self, StoreError> {
+impl EgressStateRow {
+    async fn find<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, connection: &ConnectionName) -> Result<Self, StoreError> {
         match desk.row(LOCKED, params![connection.as_str()]).await? {
             Some(row) => decode(row).map(|(_, line)| line),
             None => Ok(Self { version: None, burned: 0, told: false, breaker: Breaker::default() }),
         }
     }
 
-    fn keep<T: Tx>(&self, desk: &mut Desk<'_, T>, connection: &ConnectionName) {
+    fn keep<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>, connection: &ConnectionName) {
         let Breaker { refusals, opened, open_until, probe_until } = self.breaker;
         let told = u32::from(self.told);
         match self.version {
@@ -134,31 +136,31 @@ impl Line {
     }
 }
 
-struct Counted {
-    used: Used,
+struct EgressUse {
+    used: ConnectionUsage,
     first_in_minute: i64,
     first_in_hour: i64,
 }
 
-async fn counted<T: Tx>(
+async fn counted<T: StoreTx>(
     tx: &mut T,
     connection: &ConnectionName,
-    now: Timestamp,
+    now: UtcMillis,
     burned: u64,
-) -> Result<Counted, StoreError> {
+) -> Result<EgressUse, StoreError> {
     let second = now.as_seconds();
     let row = tx.rows(USED, &params![connection.as_str(), second - MINUTE, second - HOUR]).await?.into_iter().next();
     let mut row = row.ok_or(StoreError::NotFound { what: "counter" })?.of("egress_counters");
-    let used = Used { minute: row.count()?, hour: row.count()?, burned };
-    Ok(Counted { used, first_in_minute: row.int()?, first_in_hour: row.int()? })
+    let used = ConnectionUsage { minute: row.count()?, hour: row.count()?, burned };
+    Ok(EgressUse { used, first_in_minute: row.int()?, first_in_hour: row.int()? })
 }
 
-impl UseCase for Take {
-    type Out = Taken;
+impl UseCase for TakeEgressQuota {
+    type Out = EgressQuotaOutcome;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Taken, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<EgressQuotaOutcome, StoreError> {
         let (now, connection) = (desk.now, &self.connection);
-        let mut line = Line::find(desk, connection).await?;
+        let mut line = EgressStateRow::find(desk, connection).await?;
         let given_back = self.give_back(desk).await?;
         line.burned = line.burned.saturating_sub(given_back);
         let breaker = match line.breaker.pass(&self.breaker, now) {
@@ -167,24 +169,24 @@ impl UseCase for Take {
                 if given_back > 0 {
                     line.keep(desk, connection);
                 }
-                return Ok(Taken::Refused { stop, again: again(stop, None) });
+                return Ok(EgressQuotaOutcome::Refused { stop, again: again(stop, None) });
             }
         };
         let mut counted = counted(desk.tx(), connection, now, line.burned).await?;
         counted.without(self.unused.map_or(0, |unused| unused.taken_at), given_back, now);
         let wanted = if breaker.is_closed() { self.wanted } else { 1 };
-        let many = match fits(&self.limits, &counted.used, wanted) {
+        let many = match check_limits(&self.limits, &counted.used, wanted) {
             Ok(many) => many,
             Err(stop) => {
-                let tells = stop == Stop::Burn && !line.told;
+                let tells = stop == ThrottleReason::Burn && !line.told;
                 line.told |= tells;
                 if tells || given_back > 0 {
                     line.keep(desk, connection);
                 }
                 if tells {
-                    tell(desk, self.message, "egress.burned", Severity::Critical, connection);
+                    tell(desk, self.message, "egress.burned", MessageSeverity::Critical, connection);
                 }
-                return Ok(Taken::Refused { stop, again: again(stop, Some(&counted)) });
+                return Ok(EgressQuotaOutcome::Refused { stop, again: again(stop, Some(&counted)) });
             }
         };
         line.burned = line.burned.saturating_add(u64::from(many));
@@ -193,17 +195,19 @@ impl UseCase for Take {
         let second = now.as_seconds();
         desk.write(BUMP, params![connection.as_str(), second, many]);
         desk.write(FORGET, params![connection.as_str(), second - HOUR]);
-        Ok(Taken::Granted { many, breaker, taken_at: second })
+        Ok(EgressQuotaOutcome::Granted { many, breaker, taken_at: second })
     }
 }
 
-impl Take {
-    /// Takes leave that was not used out of what was counted. Gives how much that was.
+impl TakeEgressQuota {
+    /// Subtracts unused requests from what was counted. Returns how many.
     ///
-    /// What a person has reset, or is too old to count, is not there any more: then nothing is taken out, so that never
+    /// Counts that a person has reset, or that are too old, no longer exist: then nothing is subtracted, so that never
     /// fewer requests are counted than were made.
-    async fn give_back<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<u64, StoreError> {
-        let Some(Unused { taken_at, many }) = self.unused.filter(|unused| unused.many > 0) else { return Ok(0) };
+    async fn give_back<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<u64, StoreError> {
+        let Some(UnusedEgressQuota { taken_at, many }) = self.unused.filter(|unused| unused.many > 0) else {
+            return Ok(0);
+        };
         let slot = params![self.connection.as_str(), taken_at];
         let Some(row) = desk.row(SLOT, slot).await? else { return Ok(0) };
         let used: u64 = row.of("egress_counters").count()?;
@@ -215,9 +219,9 @@ impl Take {
     }
 }
 
-impl Counted {
-    /// The same without leave that is being given back in this transaction.
-    fn without(&mut self, taken_at: i64, many: u64, now: Timestamp) {
+impl EgressUse {
+    /// Subtracts requests that are given back in this transaction.
+    fn without(&mut self, taken_at: i64, many: u64, now: UtcMillis) {
         let age = now.as_seconds().saturating_sub(taken_at);
         if age <= HOUR {
             self.used.hour = self.used.hour.saturating_sub(many);
@@ -228,97 +232,103 @@ impl Counted {
     }
 }
 
-fn again(stop: Stop, counted: Option<&Counted>) -> Option<Timestamp> {
-    let after = |first: i64, window: i64| Timestamp::from_millis((first + window + 1).saturating_mul(1000));
+fn again(stop: ThrottleReason, counted: Option<&EgressUse>) -> Option<UtcMillis> {
+    let after = |first: i64, window: i64| UtcMillis::from_millis((first + window + 1).saturating_mul(1000));
     match (stop, counted) {
-        (Stop::Minute, Some(counted)) => Some(after(counted.first_in_minute, MINUTE)),
-        (Stop::Hour, Some(counted)) => Some(after(counted.first_in_hour, HOUR)),
-        (Stop::Open { until } | Stop::Probing { until }, _) => Some(until),
-        (Stop::Minute | Stop::Hour | Stop::Burn, _) => None,
+        (ThrottleReason::Minute, Some(counted)) => Some(after(counted.first_in_minute, MINUTE)),
+        (ThrottleReason::Hour, Some(counted)) => Some(after(counted.first_in_hour, HOUR)),
+        (ThrottleReason::Open { until } | ThrottleReason::Probing { until }, _) => Some(until),
+        (ThrottleReason::Minute | ThrottleReason::Hour | ThrottleReason::Burn, _) => None,
     }
 }
 
-fn tell<T: Tx>(desk: &mut Desk<'_, T>, id: MessageId, topic: &str, severity: Severity, connection: &ConnectionName) {
+fn tell<T: StoreTx>(
+    desk: &mut UnitOfWork<'_, T>,
+    id: MessageId,
+    topic: &str,
+    severity: MessageSeverity,
+    connection: &ConnectionName,
+) {
     let body = json!({"connection": connection});
-    outbox::put(desk, &Message { id, topic: topic.into(), severity, body });
+    outbox::put(desk, &OutboxMessage { id, topic: topic.into(), severity, body });
     let by = desk.actor();
-    desk.record(Fact::new(topic, by).with("connection", connection).with("message", id));
+    desk.record(AuditFact::new(topic, by).with("connection", connection).with("message", id));
 }
 
-/// What the service said.
+/// The response of the service.
 #[derive(Debug, Clone)]
-pub struct Heard {
-    /// Through which connection.
+pub struct RecordServiceReply {
+    /// The connection that was used.
     pub connection: ConnectionName,
-    /// The status; nothing if there was no answer.
+    /// The status; `None` if there was no response.
     pub status: Option<u16>,
-    /// How long it wants to be left alone.
-    pub retry_after: Option<Span>,
-    /// Random.
+    /// How long the service asks callers to wait.
+    pub retry_after: Option<Millis>,
+    /// A random number, to spread retries.
     pub jitter: u64,
     /// When the breaker opens, and for how long.
     pub breaker: BreakerConfig,
-    /// Names the message to people, should there be one.
+    /// The id of the message to people, if one is needed.
     pub message: MessageId,
 }
 
-impl UseCase for Heard {
+impl UseCase for RecordServiceReply {
     type Out = Breaker;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Breaker, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Breaker, StoreError> {
         let (now, connection) = (desk.now, &self.connection);
-        let mut line = Line::find(desk, connection).await?;
+        let mut line = EgressStateRow::find(desk, connection).await?;
         let before = line.breaker;
         line.breaker = match self.status {
             Some(status) => {
                 let reply = ServiceReply { status, retry_after: self.retry_after, jitter: self.jitter };
-                before.answered(&self.breaker, &reply, now)
+                before.after_answer(&self.breaker, &reply, now)
             }
-            None => before.unanswered(),
+            None => before.after_no_answer(),
         };
         if line.breaker == before {
             return Ok(before);
         }
         line.keep(desk, connection);
         if line.breaker.opened > before.opened {
-            tell(desk, self.message, "egress.opened", Severity::Warning, connection);
+            tell(desk, self.message, "egress.opened", MessageSeverity::Warning, connection);
         } else if before.opened > 0 && line.breaker.is_closed() {
             let by = desk.actor();
-            desk.record(Fact::new("egress.closed", by).with("connection", connection));
+            desk.record(AuditFact::new("egress.closed", by).with("connection", connection));
         }
         Ok(line.breaker)
     }
 }
 
-struct Reset {
+struct ResetEgress {
     connection: ConnectionName,
     by: Actor,
 }
 
-impl UseCase for Reset {
+impl UseCase for ResetEgress {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
-        let line = Line::find(desk, &self.connection).await?;
-        let fresh = Line { version: line.version, burned: 0, told: false, breaker: Breaker::default() };
+        let line = EgressStateRow::find(desk, &self.connection).await?;
+        let fresh = EgressStateRow { version: line.version, burned: 0, told: false, breaker: Breaker::default() };
         fresh.keep(desk, &self.connection);
         desk.write(FORGET, params![self.connection.as_str(), i64::MAX]);
-        desk.record(Fact::new("egress.reset", self.by.clone()).with("connection", &self.connection));
+        desk.record(AuditFact::new("egress.reset", self.by.clone()).with("connection", &self.connection));
         Ok(())
     }
 }
 
-struct States {
-    now: Timestamp,
+struct ListEgressStates {
+    now: UtcMillis,
 }
 
-impl Query for States {
+impl StoreQuery for ListEgressStates {
     type Out = Vec<EgressState>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         let rows = tx.rows(ALL, &[]).await?.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
         let mut states = Vec::with_capacity(rows.len());
         for (connection, line) in rows {
@@ -329,49 +339,49 @@ impl Query for States {
     }
 }
 
-fn decode(row: Row) -> Result<(ConnectionName, Line), StoreError> {
+fn decode(row: SqlRow) -> Result<(ConnectionName, EgressStateRow), StoreError> {
     let mut row = row.of("egress_states");
     let (connection, version, burned) = (row.parsed()?, row.count()?, row.count()?);
     let told = match row.int()? {
         0 => false,
         1 => true,
-        _ => return Err(row.impossible("neither yes nor no")),
+        _ => return Err(row.impossible("a flag that is neither 0 nor 1")),
     };
     let (refusals, opened) = (row.count()?, row.count()?);
     let breaker = Breaker { refusals, opened, open_until: row.maybe_time()?, probe_until: row.maybe_time()? };
-    Ok((connection, Line { version: Some(version), burned, told, breaker }))
+    Ok((connection, EgressStateRow { version: Some(version), burned, told, breaker }))
 }
 
 impl Store {
-    /// Asks for leave to make requests through a connection, and counts them.
+    /// Asks for permission to make requests through a connection, and counts them.
     ///
     /// # Errors
-    /// When they cannot be counted: then none may go.
-    pub async fn egress_take(&self, take: Take) -> Result<Taken, StoreError> {
+    /// When they cannot be counted: then no request may be made.
+    pub async fn take_egress_quota(&self, take: TakeEgressQuota) -> Result<EgressQuotaOutcome, StoreError> {
         self.submit(take).await
     }
 
-    /// Notes what the service said, as far as the breaker is concerned.
+    /// Updates the breaker with the response of the service.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub async fn egress_heard(&self, heard: Heard) -> Result<Breaker, StoreError> {
+    pub async fn record_service_reply(&self, heard: RecordServiceReply) -> Result<Breaker, StoreError> {
         self.submit(heard).await
     }
 
-    /// Forgets what was counted and closes the breaker.
+    /// Clears the counts and closes the breaker.
     ///
     /// # Errors
     /// When an agent asks, or it cannot be recorded.
     pub async fn egress_reset(&self, connection: ConnectionName, by: Actor) -> Result<(), StoreError> {
-        self.submit(Reset { connection, by }).await
+        self.submit(ResetEgress { connection, by }).await
     }
 
-    /// How every connection that was ever used stands.
+    /// The state of every connection that was ever used.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn egress_states(&self, now: Timestamp) -> Result<Vec<EgressState>, StoreError> {
-        self.ask(States { now }).await
+    pub async fn egress_states(&self, now: UtcMillis) -> Result<Vec<EgressState>, StoreError> {
+        self.ask(ListEgressStates { now }).await
     }
 }

@@ -1,39 +1,39 @@
-//! Why the store said no: a refusal a caller can act on, or a fault of the engine.
+//! Errors of the store: a refusal that a caller can act on, or a fault of the engine.
 
 use sluice_core::approval::ApprovalError;
 use sluice_core::hold::{ArmError, IllegalMove};
-use sluice_core::{HoldId, Timestamp};
+use sluice_core::{HoldId, UtcMillis};
 
-use crate::freezes::Brake;
+use crate::freezes::StoppedConnection;
 
-/// Any no of the store.
+/// Any error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// There is nothing by that id (for this caller).
+    /// There is nothing with that id (for this caller).
     #[error("no such {what}")]
     NotFound {
         /// What was looked for.
         what: &'static str,
     },
-    /// There is, or was, one of that name.
-    #[error("there is or was a {what} of that name")]
+    /// The name is in use, or was.
+    #[error("a {what} with that name exists or existed")]
     Exists {
-        /// What was to be made.
+        /// What was to be created.
         what: &'static str,
     },
-    /// Someone else moved it first.
-    #[error("it has moved on since it was read")]
+    /// The row was changed by someone else first.
+    #[error("it has changed since it was read")]
     Conflict,
-    /// The write is not in a state for that.
+    /// The state of the write does not allow this.
     #[error(transparent)]
     Move(#[from] IllegalMove),
     /// The attempt cannot be armed.
     #[error(transparent)]
     Arm(#[from] ArmError),
-    /// The question cannot be answered like that.
+    /// The approval request does not allow this decision.
     #[error(transparent)]
     Approval(#[from] ApprovalError),
-    /// The rollback point cannot be moved like that.
+    /// The rollback point does not allow this move.
     #[error(transparent)]
     Rollback(#[from] sluice_core::rollback::RollbackError),
     /// The claim belongs to another node or an earlier attempt.
@@ -44,21 +44,21 @@ pub enum StoreError {
     Frozen {
         /// `all`, or the agent or service.
         scope: String,
-        /// Since when.
-        since: Timestamp,
+        /// Since when it is frozen.
+        since: UtcMillis,
         /// The operator's reason; may be empty.
         reason: String,
     },
-    /// The connection behind the service stands still, by nobody's freeze.
+    /// The connection behind the service has stopped; nobody froze it.
     #[error("{} (`{}`) since {since}", .brake.reason(), .brake.connection)]
     Braked {
-        /// Which, and how it stands.
-        brake: Brake,
-        /// Since when.
-        since: Timestamp,
+        /// The connection and its state.
+        brake: StoppedConnection,
+        /// Since when it has stopped.
+        since: UtcMillis,
     },
     /// Everything is frozen because this database is not trusted; an ordinary unfreeze does not lift that.
-    #[error("the database was restored or changed by somebody; an admin has to decide with `sluice recover`")]
+    #[error("the database was restored or changed from outside; an admin must decide with `sluice recover`")]
     NeedsRecovery,
     /// The same key was used for another call.
     #[error("this idempotency key was used for another call")]
@@ -66,48 +66,48 @@ pub enum StoreError {
     /// The same call was made moments ago.
     #[error("the same call was made moments ago")]
     PossibleDuplicate {
-        /// The first one.
+        /// The write of the first call.
         first: HoldId,
     },
-    /// What is remembered is no longer the version the caller saw.
-    #[error("it is at version {current} now")]
+    /// The stored state is no longer at the version that the caller saw.
+    #[error("it is now at version {current}")]
     VersionConflict {
-        /// The version it has; 0 where there is nothing.
+        /// Its current version; 0 where there is nothing.
         current: u64,
     },
     /// Other calls used up the limit of a rule since this one was judged.
-    #[error("other calls used up the limit of a rule meanwhile")]
+    #[error("other calls have used up the limit of a rule meanwhile")]
     RateLimit,
-    /// Too many questions about checks of one agent.
-    #[error("too many calls were checked in a short time that need a person")]
+    /// Too many approval requests about checks of one agent.
+    #[error("too many calls that need a person were checked in a short time")]
     CheckFlood {
-        /// How long until the next one is taken.
-        after: sluice_core::Span,
+        /// How long until the next one is accepted.
+        after: sluice_core::Millis,
     },
-    /// There is no room for it.
+    /// The quota is used up.
     #[error("there is no room for this value")]
     Quota,
     /// Only a person can do that.
     #[error("only a person can decide this")]
     NotAPerson,
-    /// More writes joined the question since it was shown.
-    #[error("the question now covers {now} writes")]
+    /// More writes joined the approval request since it was shown.
+    #[error("the approval request now covers {now} writes")]
     Grown {
-        /// How many there are now.
+        /// How many writes it covers now.
         now: u32,
     },
-    /// An answer this question does not offer.
-    #[error("this question does not offer that answer")]
+    /// A decision that this approval request does not offer.
+    #[error("this approval request does not offer that answer")]
     NotOffered,
-    /// A row that cannot be. Nothing is guessed from it.
-    #[error("the {table} table holds a row that cannot be: {detail}")]
+    /// A row that is not valid. Nothing is guessed from it.
+    #[error("the {table} table holds an invalid row: {detail}")]
     Impossible {
-        /// Where.
+        /// The table.
         table: &'static str,
         /// What is wrong with it, without its content.
         detail: &'static str,
     },
-    /// The database file is not sound.
+    /// The database file is damaged.
     #[error("the database is damaged: {detail}")]
     Damaged {
         /// What was found, without content.
@@ -116,24 +116,24 @@ pub enum StoreError {
     /// The file was removed or replaced while it was open.
     #[error("the database file was removed or replaced while it was open")]
     Removed,
-    /// Written by a newer release.
+    /// The database was written by a newer release.
     #[error("the database has schema {found}, this release knows up to {known}")]
     NewerSchema {
-        /// In the database.
+        /// The schema of the database.
         found: i64,
-        /// In this release.
+        /// The newest schema that this release knows.
         known: i64,
     },
-    /// The copy is sealed, and the key for it is another one or gone.
-    #[error("the copy is sealed with a key that is not there any more")]
+    /// The replica is encrypted with a key that is lost or was replaced.
+    #[error("the replica is encrypted with a key that no longer exists")]
     WrongKey,
-    /// A file that is not ours.
+    /// A file that is not a database of ours.
     #[error("this file is not a Sluicegate database")]
     Foreign,
     /// A setting that would let acknowledged work be lost.
     #[error("durability is off: {setting} is `{found}`")]
     DurabilityOff {
-        /// Which.
+        /// The setting.
         setting: &'static str,
         /// Its value.
         found: String,
@@ -141,7 +141,7 @@ pub enum StoreError {
     /// The linked library has a known flaw.
     #[error("SQLite {found} is too old, at least 3.51.3 is needed")]
     OldSqlite {
-        /// Which one is linked.
+        /// The linked version.
         found: String,
     },
     /// No space left.
@@ -150,17 +150,17 @@ pub enum StoreError {
     /// The database cannot be written to.
     #[error("the database is read-only")]
     ReadOnly,
-    /// Another process has it.
+    /// Another process has opened it.
     #[error("the database is in use by another process")]
     InUse,
     /// The engine cannot be reached or has stopped.
     #[error("the database is not available")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The connection was lost around COMMIT and did not come back: it may or may not have happened.
+    /// The connection was lost around COMMIT and did not come back: the commit may or may not have happened.
     #[error("the connection was lost while committing; read the state again before doing anything")]
     UnknownOutcome,
-    /// The server lacks what it had acknowledged, and that is not on record yet.
-    #[error("the database lacks what it had acknowledged; nothing is done until that is on record")]
+    /// The server lost acknowledged work, and that is not recorded yet.
+    #[error("the database has lost acknowledged work; nothing is done until that is recorded")]
     WentBack,
     /// Another process runs under this node's name.
     #[error("another gateway runs under this node's name")]
@@ -171,7 +171,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Stable code.
+    /// The stable code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -233,7 +233,7 @@ impl StoreError {
         )
     }
 
-    /// The same fault for everyone in a group that failed together.
+    /// The same fault for every use case in a group that failed together.
     pub(crate) fn share(&self) -> Self {
         match self {
             Self::DiskFull => Self::DiskFull,
@@ -251,7 +251,7 @@ impl StoreError {
     }
 }
 
-/// The reason of a freeze, as it follows the other words.
+/// The reason of a freeze, appended to the text.
 fn because(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(": {reason}") }
 }
@@ -260,7 +260,7 @@ fn because(reason: &str) -> String {
 mod tests {
     use sluice_core::refusal::Code;
 
-    /// Whatever the store says no with can be shown, with a hint and retry advice.
+    /// Every error of the store can be shown, with a hint and retry advice.
     #[test]
     fn every_code_of_the_store_is_a_published_refusal() {
         let source = include_str!("error.rs");

@@ -1,37 +1,37 @@
-//! A look at a database that changes nothing: whether it opens, is whole, and is one that this release can use.
+//! Examines a database without changing it: whether it opens, is undamaged, and can be used by this release.
 
 use std::path::Path;
 
 use crate::audit;
-use crate::desk::Query as _;
 use crate::error::StoreError;
 use crate::migrate;
 use crate::postgres::{self, ServerReplication};
-use crate::sqlite::{self, at_once};
+use crate::sqlite::{self, poll_now};
+use crate::unit_of_work::StoreQuery as _;
 
-/// What a look at a database showed.
+/// The result of examining a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExaminedDatabase {
-    /// The schema it has; a start of the gateway brings an older one up to date.
+    /// Its schema version; the gateway migrates an older one at its start.
     pub schema: i64,
-    /// Entries on record, where they were counted.
+    /// Number of audit entries, where they were counted.
     pub entries: Option<u64>,
     /// The standbys of a server.
     pub replication: Option<ServerReplication>,
 }
 
-/// Looks at a database file, whoever else has it open. Every page is looked at.
+/// Examines a database file, even while others have it open. Reads every page.
 ///
 /// # Errors
-/// When there is none, it is damaged, foreign, or newer than this release.
+/// When there is none, it is damaged, not ours, or newer than this release.
 pub fn examine_file(path: &Path) -> Result<ExaminedDatabase, StoreError> {
     let mut reader = sqlite::open_to_read(path)?;
     let schema = reader.examine()?;
-    let logs = at_once(audit::Logs.run(&mut reader))?;
+    let logs = poll_now(audit::ListAuditLogs.run(&mut reader))?;
     Ok(ExaminedDatabase { schema, entries: Some(logs.iter().map(|(_, head)| head.size).sum()), replication: None })
 }
 
-/// Looks at a database on a server: whether it answers, keeps what it acknowledged, and has a schema that is known.
+/// Examines a database on a server: whether it answers, keeps acknowledged work, and has a known schema.
 ///
 /// # Errors
 /// When it does not answer, may lose acknowledged work, or is newer than this release.

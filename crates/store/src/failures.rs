@@ -1,15 +1,15 @@
-//! Failures: why the last attempt of a write failed, kept in the transaction that says that it did.
+//! Failures: why the last attempt of a write failed, stored in the transaction that records the failure.
 //!
-//! Takes our code and what the service said, screened and short; gives it to people who ask why a write retries or is
-//! dead. Promise: there is at most one for each write, the newest, and none for a write that happened.
+//! Takes our code and the service's message, screened and short; gives both to people who ask why a write retries or is
+//! dead. Promise: each write has at most one failure, the newest; a write that was carried out has none.
 
 use sluice_core::hold::Hold;
-use sluice_core::{HoldId, Timestamp};
+use sluice_core::{HoldId, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query};
 use crate::error::StoreError;
-use crate::sql::{Tx, params};
+use crate::sql::{StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork};
 
 const KEEP: &str = "INSERT INTO hold_failures (hold, attempt, code, service_words, failed_at) \
      VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (hold) DO UPDATE SET attempt = excluded.attempt, code = excluded.code, \
@@ -20,36 +20,36 @@ const OF_HOLD: &str = "SELECT attempt, code, service_words, failed_at FROM hold_
 /// Why an attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptFailure {
-    /// Which attempt, from 1 on.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// Why, as a stable code.
+    /// The reason, as a stable code.
     pub code: String,
-    /// What the service said, screened and short. For people only.
+    /// The service's message, screened and short. For people only.
     pub service_words: Option<String>,
     /// When it failed.
-    pub failed_at: Timestamp,
+    pub failed_at: UtcMillis,
 }
 
-/// Notes that an attempt of a write failed.
-pub(crate) fn keep<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold, code: &str, service_words: Option<&str>) {
+/// Stores that an attempt of a write failed.
+pub(crate) fn keep<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: &Hold, code: &str, service_words: Option<&str>) {
     let now = desk.now;
     desk.write(KEEP, params![hold.id, hold.attempts, code, service_words, now]);
 }
 
-/// Forgets why earlier attempts of a write failed: it happened.
-pub(crate) fn forget<T: Tx>(desk: &mut Desk<'_, T>, hold: &Hold) {
-    // Attempts begin anew when a person revives a write; claims are counted for ever.
+/// Deletes the failure of earlier attempts: the write was carried out.
+pub(crate) fn forget<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: &Hold) {
+    // Attempts start again at 1 when a person revives a write; the claim counter never does.
     if hold.epoch > 1 {
         desk.write(FORGET, params![hold.id]);
     }
 }
 
-struct OfHolds(Vec<HoldId>);
+struct ListAttemptFailures(Vec<HoldId>);
 
-impl Query for OfHolds {
+impl StoreQuery for ListAttemptFailures {
     type Out = Vec<Option<AttemptFailure>>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         let questions: Vec<_> = self.0.iter().map(|hold| params![*hold]).collect();
         let mut found = Vec::with_capacity(self.0.len());
         for rows in tx.rows_each(OF_HOLD, &questions).await? {
@@ -67,7 +67,7 @@ impl Query for OfHolds {
 }
 
 impl Store {
-    /// Why the last attempt of each of these writes failed, in the same order; nothing where none did.
+    /// Why the last attempt of each of these writes failed, in the same order; `None` where none failed.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -75,6 +75,6 @@ impl Store {
         if holds.is_empty() {
             return Ok(Vec::new());
         }
-        self.ask(OfHolds(holds)).await
+        self.ask(ListAttemptFailures(holds)).await
     }
 }

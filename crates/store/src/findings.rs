@@ -1,17 +1,17 @@
-//! Findings: items from outside that are kept from agents until a person has looked.
+//! Findings: items from outside that are withheld from agents until a person has reviewed them.
 //!
-//! Promise: an item is on record before anybody is told that it is withheld, its session is tainted in the same
-//! transaction, and only a person releases it. Content is held sealed; this crate cannot open it.
+//! Promise: an item is recorded before anyone is notified that it is withheld, its session is tainted in the same
+//! transaction, and only a person releases it. The content is stored encrypted; this crate cannot decrypt it.
 
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::{FindingId, MessageId, SessionId};
-use sluice_core::{Actor, AgentName, CallId, ServiceName, Timestamp};
+use sluice_core::{Actor, AgentName, CallId, ServiceName, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::outbox::{self, Message, Severity};
-use crate::sql::{Row, Tx, params};
+use crate::outbox::{self, MessageSeverity, OutboxMessage};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 macro_rules! select {
     ($rest:literal) => {
@@ -41,14 +41,14 @@ const REWRAP: &str = "UPDATE findings SET root = ?3, wrapped = ?4 WHERE id = ?1 
 const SESSION: &str = "SELECT tainted_at FROM sessions WHERE id = ?1 /*lock*/";
 const TAINT: &str = "UPDATE sessions SET tainted_at = ?2 WHERE id = ?1 AND tainted_at IS NULL";
 
-/// What is withheld, sealed.
+/// The withheld content, encrypted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealedContent {
     /// The fingerprint of the root key.
     pub root: String,
-    /// The data key, wrapped.
+    /// The data key, wrapped with the root key.
     pub wrapped: Vec<u8>,
-    /// The content.
+    /// The encrypted content.
     pub sealed: Vec<u8>,
 }
 
@@ -60,51 +60,51 @@ impl std::fmt::Debug for SealedContent {
 
 /// One withheld item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct WithheldFinding {
     /// Its id.
     pub id: FindingId,
-    /// When it came.
-    pub found_at: Timestamp,
-    /// Through which service.
+    /// When the item arrived.
+    pub found_at: UtcMillis,
+    /// The service it came through.
     pub service: ServiceName,
-    /// Where it is from.
+    /// The source of the item.
     pub source: String,
-    /// Who wrote it, as far as anyone can tell.
+    /// Its author, as far as that can be determined.
     pub author: String,
-    /// The agent it was kept from.
+    /// The agent it was withheld from.
     pub agent: Option<AgentName>,
-    /// In which session.
+    /// The session of that agent.
     pub session: Option<SessionId>,
-    /// In which call.
+    /// The call that read it.
     pub call: Option<CallId>,
-    /// In thousandths.
+    /// The score, in thousandths.
     pub score: u32,
-    /// The score from which its service withholds, in thousandths.
+    /// The score at which its service withholds items, in thousandths.
     pub threshold: u32,
-    /// What the stages noticed, as JSON: stages, rules, spans and scores, never content.
+    /// What the stages found, as JSON: stages, rules, ranges and scores, never content.
     pub notes: String,
-    /// How long the item is.
+    /// The length of the item in bytes.
     pub bytes: u64,
-    /// Of the item as it came.
+    /// Hash of the item as it arrived.
     pub hash: [u8; 32],
-    /// The item as an agent would have been given it.
+    /// The item as an agent would have received it.
     pub content: SealedContent,
-    /// Who released it and when, if somebody has.
-    pub released: Option<(Actor, Timestamp)>,
-    /// When it is forgotten.
-    pub until: Timestamp,
+    /// Who released it and when, if anyone has.
+    pub released: Option<(Actor, UtcMillis)>,
+    /// When it is deleted.
+    pub until: UtcMillis,
 }
 
 /// Withholds an item.
-struct Withhold {
-    finding: Finding,
+struct WithholdFinding {
+    finding: WithheldFinding,
     message: MessageId,
 }
 
-impl UseCase for Withhold {
+impl UseCase for WithholdFinding {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let one = &self.finding;
         let taints = match one.session {
             Some(session) => match desk.row(SESSION, params![session]).await? {
@@ -136,7 +136,7 @@ impl UseCase for Withhold {
                 one.until,
             ],
         );
-        let mut fact = Fact::new("content.withheld", desk.actor())
+        let mut fact = AuditFact::new("content.withheld", desk.actor())
             .with("finding", one.id)
             .with("service", &one.service)
             .with("score", one.score)
@@ -150,30 +150,31 @@ impl UseCase for Withhold {
         desk.record(fact);
         if let (Some(session), true) = (one.session, taints) {
             desk.write(TAINT, params![session, now]);
-            let mut fact = Fact::new("session.tainted", desk.actor()).with("session", session).with("finding", one.id);
+            let mut fact =
+                AuditFact::new("session.tainted", desk.actor()).with("session", session).with("finding", one.id);
             fact.code = Some("content.withheld".into());
             desk.record(fact);
         }
         let body =
             serde_json::json!({"finding": one.id, "service": one.service, "agent": one.agent, "score": one.score});
         let topic = "content.withheld".into();
-        outbox::put(desk, &Message { id: self.message, topic, severity: Severity::Warning, body });
+        outbox::put(desk, &OutboxMessage { id: self.message, topic, severity: MessageSeverity::Warning, body });
         Ok(())
     }
 }
 
 /// Releases an item.
-struct Release {
+struct ReleaseFinding {
     id: FindingId,
     by: Actor,
     note: String,
 }
 
-impl UseCase for Release {
-    type Out = Finding;
+impl UseCase for ReleaseFinding {
+    type Out = WithheldFinding;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Finding, StoreError> {
-        // SECURITY: what is kept from an agent is not the agent's to release.
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<WithheldFinding, StoreError> {
+        // SECURITY: an agent must not release what is withheld from it.
         if matches!(self.by, Actor::Agent(_) | Actor::Node(_)) {
             return Err(StoreError::NotAPerson);
         }
@@ -184,7 +185,7 @@ impl UseCase for Release {
         }
         let now = desk.now;
         desk.write_one(RELEASE, params![self.id.bits(), now, &self.by]);
-        let mut fact = Fact::new("content.released", self.by.clone())
+        let mut fact = AuditFact::new("content.released", self.by.clone())
             .with("finding", self.id)
             .with("service", &one.service)
             .with("hash", sluice_core::hex::encode(&one.hash));
@@ -198,17 +199,17 @@ impl UseCase for Release {
     }
 }
 
-/// Puts data keys under another root key.
-struct Rewrap {
+/// Wraps data keys with another root key.
+struct RewrapFindings {
     from: String,
     to: String,
     wrapped: Vec<(FindingId, Vec<u8>)>,
 }
 
-impl UseCase for Rewrap {
+impl UseCase for RewrapFindings {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         for (id, wrapped) in &self.wrapped {
             desk.write(REWRAP, params![id.bits(), self.from.as_str(), self.to.as_str(), wrapped.as_slice()]);
         }
@@ -216,17 +217,17 @@ impl UseCase for Rewrap {
     }
 }
 
-enum Wanted {
+enum ListFindings {
     One(FindingId),
     Page { open: bool, before: Option<FindingId>, limit: u32 },
-    Released { service: ServiceName, hash: [u8; 32], now: Timestamp },
-    Open { service: ServiceName, hash: [u8; 32], session: SessionId, now: Timestamp },
+    Released { service: ServiceName, hash: [u8; 32], now: UtcMillis },
+    Open { service: ServiceName, hash: [u8; 32], session: SessionId, now: UtcMillis },
     Under(String),
 }
 
-impl Query for Wanted {
-    type Out = Vec<Finding>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Finding>, StoreError> {
+impl StoreQuery for ListFindings {
+    type Out = Vec<WithheldFinding>;
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<WithheldFinding>, StoreError> {
         let rows = match self {
             Self::One(id) => tx.rows(ONE, &params![id.bits()]).await?,
             Self::Page { open, before, limit } => {
@@ -245,7 +246,7 @@ impl Query for Wanted {
     }
 }
 
-fn decode(row: Row) -> Result<Finding, StoreError> {
+fn decode(row: SqlRow) -> Result<WithheldFinding, StoreError> {
     let mut row = row.of("findings");
     let (id, found_at) = (FindingId::from_bits(row.bits()?), row.time()?);
     let (service, source, author) = (row.parsed()?, row.text()?, row.text()?);
@@ -260,7 +261,7 @@ fn decode(row: Row) -> Result<Finding, StoreError> {
     };
     let (session, call) = (session.map(SessionId::from_bits), call.map(CallId::from_bits));
     let until = row.time()?;
-    Ok(Finding {
+    Ok(WithheldFinding {
         id,
         found_at,
         service,
@@ -281,28 +282,28 @@ fn decode(row: Row) -> Result<Finding, StoreError> {
 }
 
 impl Store {
-    /// Withholds an item, tells people, and taints the session that was about to see it.
+    /// Withholds an item, notifies people, and taints the session that was about to see it.
     ///
     /// # Errors
-    /// When it cannot be recorded: then the item must not be given either.
-    pub async fn withhold(&self, finding: Finding, message: MessageId) -> Result<(), StoreError> {
-        self.submit(Withhold { finding, message }).await
+    /// When it cannot be recorded: then the agent must not receive the item either.
+    pub async fn withhold(&self, finding: WithheldFinding, message: MessageId) -> Result<(), StoreError> {
+        self.submit(WithholdFinding { finding, message }).await
     }
 
     /// Releases an item. Releasing it again changes nothing.
     ///
     /// # Errors
-    /// When there is none, or the one who says so is no person.
-    pub async fn release_finding(&self, id: FindingId, by: Actor, note: String) -> Result<Finding, StoreError> {
-        self.submit(Release { id, by, note }).await
+    /// When there is none, or the caller is not a person.
+    pub async fn release_finding(&self, id: FindingId, by: Actor, note: String) -> Result<WithheldFinding, StoreError> {
+        self.submit(ReleaseFinding { id, by, note }).await
     }
 
     /// One item.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn finding(&self, id: FindingId) -> Result<Option<Finding>, StoreError> {
-        Ok(self.ask(Wanted::One(id)).await?.into_iter().next())
+    pub async fn finding(&self, id: FindingId) -> Result<Option<WithheldFinding>, StoreError> {
+        Ok(self.ask(ListFindings::One(id)).await?.into_iter().next())
     }
 
     /// Items, the newest first.
@@ -314,11 +315,11 @@ impl Store {
         open: bool,
         before: Option<FindingId>,
         limit: u32,
-    ) -> Result<Vec<Finding>, StoreError> {
-        self.ask(Wanted::Page { open, before, limit }).await
+    ) -> Result<Vec<WithheldFinding>, StoreError> {
+        self.ask(ListFindings::Page { open, before, limit }).await
     }
 
-    /// The release that covers these very bytes of this service, if a person has given one.
+    /// The release that covers exactly these bytes of this service, if a person has given one.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -326,12 +327,12 @@ impl Store {
         &self,
         service: ServiceName,
         hash: [u8; 32],
-        now: Timestamp,
-    ) -> Result<Option<Finding>, StoreError> {
-        Ok(self.ask(Wanted::Released { service, hash, now }).await?.into_iter().next())
+        now: UtcMillis,
+    ) -> Result<Option<WithheldFinding>, StoreError> {
+        Ok(self.ask(ListFindings::Released { service, hash, now }).await?.into_iter().next())
     }
 
-    /// The finding under which these very bytes of this service are kept from a session already.
+    /// The finding under which exactly these bytes of this service are already withheld from a session.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -340,20 +341,20 @@ impl Store {
         service: ServiceName,
         hash: [u8; 32],
         session: SessionId,
-        now: Timestamp,
-    ) -> Result<Option<Finding>, StoreError> {
-        Ok(self.ask(Wanted::Open { service, hash, session, now }).await?.into_iter().next())
+        now: UtcMillis,
+    ) -> Result<Option<WithheldFinding>, StoreError> {
+        Ok(self.ask(ListFindings::Open { service, hash, session, now }).await?.into_iter().next())
     }
 
-    /// Items sealed under a root key, some at a time.
+    /// Items encrypted under a root key, a batch at a time.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn findings_under(&self, root: String) -> Result<Vec<Finding>, StoreError> {
-        self.ask(Wanted::Under(root)).await
+    pub async fn findings_under(&self, root: String) -> Result<Vec<WithheldFinding>, StoreError> {
+        self.ask(ListFindings::Under(root)).await
     }
 
-    /// Puts the data keys of items under another root key.
+    /// Wraps the data keys of items with another root key.
     ///
     /// # Errors
     /// When the database cannot be written.
@@ -363,6 +364,6 @@ impl Store {
         to: String,
         wrapped: Vec<(FindingId, Vec<u8>)>,
     ) -> Result<(), StoreError> {
-        self.submit(Rewrap { from, to, wrapped }).await
+        self.submit(RewrapFindings { from, to, wrapped }).await
     }
 }

@@ -1,22 +1,22 @@
 //! Freeze: no new effect starts, anywhere, until someone unfreezes. Survives restarts.
 //!
-//! Takes a person's freezes and how connections stand; gives everything in force. Promise: a freeze that a person
-//! placed is lifted by a person only; the brake of a connection ends when the connection goes on, and not before.
+//! Takes people's freezes and the states of connections; gives everything in force. Promise: a freeze placed by a
+//! person is lifted only by a person; the stop of a connection ends when the connection works again, and not before.
 
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::connection::ConnectionState;
-use sluice_core::{Actor, AgentName, HoldId, ServiceName, Timestamp};
+use sluice_core::{Actor, AgentName, HoldId, ServiceName, UtcMillis};
 
 use crate::Store;
-use crate::ahead::Ahead;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::instance;
-use crate::sql::{Row, Tx, params};
+use crate::prefetch::PrefetchQuery;
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 /// What is frozen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
+pub enum FreezeTarget {
     /// Everything.
     All,
     /// One agent.
@@ -28,29 +28,29 @@ pub enum Scope {
 /// A freeze that is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Freeze {
-    /// Of what.
-    pub scope: Scope,
-    /// By whom.
+    /// What it freezes.
+    pub scope: FreezeTarget,
+    /// Who placed it.
     pub by: Actor,
     /// Why, in the operator's words.
     pub reason: String,
-    /// Since when.
-    pub at: Timestamp,
-    /// The connection that stands still by itself; nothing where somebody froze it.
-    pub brake: Option<Brake>,
+    /// Since when it is in force.
+    pub at: UtcMillis,
+    /// The connection that has stopped by itself; `None` where someone placed the freeze.
+    pub brake: Option<StoppedConnection>,
 }
 
-/// A connection that keeps its service from moving, because it is paused or needs a new sign-in.
+/// A connection that stops its service, because it is paused or needs a new sign-in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Brake {
-    /// Which.
+pub struct StoppedConnection {
+    /// The connection.
     pub connection: ServiceName,
-    /// How it stands.
+    /// Its state.
     pub state: ConnectionState,
 }
 
-impl Brake {
-    /// Why nothing moves, in our words.
+impl StoppedConnection {
+    /// Why the service has stopped, in our words.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self.state {
@@ -67,7 +67,7 @@ impl Brake {
 const FREEZE: &str = "INSERT INTO freezes (scope, name, placed_by, reason, placed_at) VALUES (?1, ?2, ?3, ?4, ?5) \
      ON CONFLICT (scope, name) DO NOTHING";
 const UNFREEZE: &str = "DELETE FROM freezes WHERE scope = ?1 AND name = ?2";
-/// What people froze, the connections that stand still, and nodes that do not trust the database.
+/// Freezes of people, stopped connections, and nodes that do not trust the database.
 const IN_FORCE: &str = "SELECT scope, name, placed_by, reason, placed_at, '' AS brake, '' AS state FROM freezes \
      UNION ALL SELECT 'service', service, moved_by, '', since, name, state FROM connections \
      WHERE state IN ('paused', 'needs_reauth') \
@@ -75,11 +75,11 @@ const IN_FORCE: &str = "SELECT scope, name, placed_by, reason, placed_at, '' AS 
      'the database was restored or changed; an admin has to run: sluice recover', suspected_at, '', '' \
      FROM recovery_nodes WHERE suspected_at IS NOT NULL ORDER BY 1, 2, 6";
 const IN_FLIGHT: &str = "SELECT id, agent, service FROM holds WHERE state = 'armed' ORDER BY id";
-/// Every group of every node holds its node's row: with all of them locked, none is half way to
-/// arming something that the list of writes in flight would miss.
+/// Every group of every node locks its node's row: with all rows locked, no node is in the middle of arming something
+/// that the list of writes in flight would miss.
 const EVERYONE: &str = "SELECT node FROM nodes ORDER BY node /*lock*/";
 
-impl Scope {
+impl FreezeTarget {
     fn words(&self) -> (&'static str, &str) {
         match self {
             Self::All => ("all", ""),
@@ -88,7 +88,7 @@ impl Scope {
         }
     }
 
-    /// Whether it covers what this agent does at this service.
+    /// Whether it covers calls of this agent at this service.
     #[must_use]
     pub fn covers(&self, agent: &AgentName, service: &ServiceName) -> bool {
         match self {
@@ -99,7 +99,7 @@ impl Scope {
     }
 }
 
-impl std::fmt::Display for Scope {
+impl std::fmt::Display for FreezeTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.words() {
             (word, "") => f.write_str(word),
@@ -108,16 +108,16 @@ impl std::fmt::Display for Scope {
     }
 }
 
-/// Stops everything of a scope. Answers with what could no longer be stopped.
-pub(crate) struct Place {
-    pub scope: Scope,
+/// Freezes a scope. Gives the writes that could no longer be stopped.
+pub(crate) struct PlaceFreeze {
+    pub scope: FreezeTarget,
     pub by: Actor,
     pub reason: String,
 }
 
-impl UseCase for Place {
+impl UseCase for PlaceFreeze {
     type Out = Vec<HoldId>;
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<HoldId>, StoreError> {
         desk.rows(EVERYONE, params![]).await?;
         let in_flight = in_flight(desk.tx(), &self.scope).await?;
         self.place(desk);
@@ -125,65 +125,65 @@ impl UseCase for Place {
     }
 }
 
-/// Freezes everything unless everything is frozen already. Answers whether it was this that did.
-pub(crate) struct PlaceOnce {
+/// Freezes everything unless everything is frozen already. Returns whether this call did it.
+pub(crate) struct FreezeAllOnce {
     pub by: Actor,
     pub reason: String,
 }
 
-impl UseCase for PlaceOnce {
+impl UseCase for FreezeAllOnce {
     type Out = bool;
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<bool, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
         let freezes = in_force(desk.tx()).await?;
-        if freezes.iter().any(|freeze| freeze.scope == Scope::All && freeze.brake.is_none()) {
+        if freezes.iter().any(|freeze| freeze.scope == FreezeTarget::All && freeze.brake.is_none()) {
             return Ok(false);
         }
-        Place { scope: Scope::All, by: self.by.clone(), reason: self.reason.clone() }.place(desk);
+        PlaceFreeze { scope: FreezeTarget::All, by: self.by.clone(), reason: self.reason.clone() }.place(desk);
         Ok(true)
     }
 }
 
-impl Place {
-    pub fn place<T: Tx>(&self, desk: &mut Desk<'_, T>) {
+impl PlaceFreeze {
+    pub fn place<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) {
         let ((word, name), now) = (self.scope.words(), desk.now);
         desk.write(FREEZE, params![word, name, &self.by, self.reason.as_str(), now]);
-        desk.record(Fact::new("freeze.placed", self.by.clone()).with("scope", &self.scope));
+        desk.record(AuditFact::new("freeze.placed", self.by.clone()).with("scope", &self.scope));
     }
 }
 
-/// The same, without waiting for anyone: what was half way is asked for afterwards.
-pub(crate) struct AtOnce(pub Place);
+/// The same, without waiting for anyone: groups in progress are queried afterwards.
+pub(crate) struct PlaceFreezeNow(pub PlaceFreeze);
 
-impl UseCase for AtOnce {
+impl UseCase for PlaceFreezeNow {
     type Out = ();
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         self.0.place(desk);
         Ok(())
     }
 }
 
-/// What of a frozen scope could no longer be stopped. Waits for whoever is half way.
-pub(crate) struct Stragglers(pub Scope);
+/// The writes of a frozen scope that could no longer be stopped. Waits for groups in progress.
+pub(crate) struct ListUnstoppableWrites(pub FreezeTarget);
 
-impl UseCase for Stragglers {
+impl UseCase for ListUnstoppableWrites {
     type Out = Vec<HoldId>;
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<HoldId>, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<HoldId>, StoreError> {
         desk.rows(EVERYONE, params![]).await?;
         in_flight(desk.tx(), &self.0).await
     }
 }
 
 /// The same, as far as it can be seen without waiting.
-pub(crate) struct InFlight(pub Scope);
+pub(crate) struct ListInFlightWrites(pub FreezeTarget);
 
-impl Query for InFlight {
+impl StoreQuery for ListInFlightWrites {
     type Out = Vec<HoldId>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<HoldId>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<HoldId>, StoreError> {
         in_flight(tx, &self.0).await
     }
 }
 
-async fn in_flight<T: Tx>(tx: &mut T, scope: &Scope) -> Result<Vec<HoldId>, StoreError> {
+async fn in_flight<T: StoreTx>(tx: &mut T, scope: &FreezeTarget) -> Result<Vec<HoldId>, StoreError> {
     let mut in_flight = Vec::new();
     for row in tx.rows(IN_FLIGHT, &[]).await? {
         let mut row = row.of("holds");
@@ -195,21 +195,21 @@ async fn in_flight<T: Tx>(tx: &mut T, scope: &Scope) -> Result<Vec<HoldId>, Stor
     Ok(in_flight)
 }
 
-/// Lets a scope move again.
-pub(crate) struct Lift {
-    pub scope: Scope,
+/// Lifts a freeze.
+pub(crate) struct LiftFreeze {
+    pub scope: FreezeTarget,
     pub by: Actor,
 }
 
-impl UseCase for Lift {
+impl UseCase for LiftFreeze {
     type Out = ();
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
-        // SECURITY: an agent may be the very reason for the freeze.
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        // SECURITY: an agent may be the reason for the freeze.
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
-        // SECURITY: only a decision about the database lifts the freeze that protects from it.
-        if self.scope == Scope::All && instance::is_suspected(desk.tx()).await? {
+        // SECURITY: only a decision about the database lifts the freeze that protects against it.
+        if self.scope == FreezeTarget::All && instance::is_suspected(desk.tx()).await? {
             return Err(StoreError::NeedsRecovery);
         }
         let freezes = in_force(desk.tx()).await?;
@@ -223,45 +223,45 @@ impl UseCase for Lift {
     }
 }
 
-impl Lift {
-    pub fn lift<T: Tx>(&self, desk: &mut Desk<'_, T>) {
+impl LiftFreeze {
+    pub fn lift<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) {
         let (word, name) = self.scope.words();
         desk.write(UNFREEZE, params![word, name]);
-        desk.record(Fact::new("freeze.lifted", self.by.clone()).with("scope", &self.scope));
+        desk.record(AuditFact::new("freeze.lifted", self.by.clone()).with("scope", &self.scope));
     }
 }
 
-/// Refuses what is frozen. A freeze that was placed before this is asked is always seen.
-pub(crate) struct Refuse {
+/// Refuses what is frozen. A freeze placed before this query is always seen.
+pub(crate) struct RefuseIfFrozen {
     pub agent: AgentName,
     pub service: ServiceName,
 }
 
-impl Query for Refuse {
+impl StoreQuery for RefuseIfFrozen {
     type Out = ();
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<(), StoreError> {
         let freezes = in_force(tx).await?;
         covering(&freezes, &self.agent, &self.service).map_or(Ok(()), |freeze| Err(refusal(freeze)))
     }
 }
 
-/// Every freeze there is.
-pub(crate) struct InForce;
+/// Every freeze in force.
+pub(crate) struct ListFreezes;
 
-impl Query for InForce {
+impl StoreQuery for ListFreezes {
     type Out = Vec<Freeze>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Freeze>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<Freeze>, StoreError> {
         in_force(tx).await
     }
 }
 
-pub(crate) async fn in_force<T: Tx>(tx: &mut T) -> Result<Vec<Freeze>, StoreError> {
+pub(crate) async fn in_force<T: StoreTx>(tx: &mut T) -> Result<Vec<Freeze>, StoreError> {
     tx.rows(IN_FORCE, &[]).await?.into_iter().map(decode).collect()
 }
 
-/// The question of [`in_force`], asked early.
-pub(crate) fn in_force_ahead() -> Ahead {
-    Ahead {
+/// The query of [`in_force`], made early.
+pub(crate) fn in_force_ahead() -> PrefetchQuery {
+    PrefetchQuery {
         sql: IN_FORCE,
         params: params![],
         rests_on: vec![("freezes", Vec::new()), ("connections", Vec::new()), ("recovery_nodes", Vec::new())],
@@ -275,8 +275,8 @@ pub(crate) fn covering<'a>(freezes: &'a [Freeze], agent: &AgentName, service: &S
     covering().find(|freeze| freeze.brake.is_none()).or_else(|| covering().next())
 }
 
-pub(crate) async fn refuse_if_frozen<T: Tx>(
-    desk: &mut Desk<'_, T>,
+pub(crate) async fn refuse_if_frozen<T: StoreTx>(
+    desk: &mut UnitOfWork<'_, T>,
     agent: &AgentName,
     service: &ServiceName,
 ) -> Result<(), StoreError> {
@@ -294,13 +294,13 @@ fn refusal(freeze: &Freeze) -> StoreError {
     }
 }
 
-fn decode(row: Row) -> Result<Freeze, StoreError> {
+fn decode(row: SqlRow) -> Result<Freeze, StoreError> {
     let mut row = row.of("freezes");
     let (word, name) = (row.text()?, row.text()?);
     let scope = match word.as_str() {
-        "all" => Some(Scope::All),
-        "agent" => name.parse().ok().map(Scope::Agent),
-        "service" => name.parse().ok().map(Scope::Service),
+        "all" => Some(FreezeTarget::All),
+        "agent" => name.parse().ok().map(FreezeTarget::Agent),
+        "service" => name.parse().ok().map(FreezeTarget::Service),
         _ => None,
     };
     let scope = scope.ok_or_else(|| row.impossible("an unknown scope"))?;
@@ -311,25 +311,25 @@ fn decode(row: Row) -> Result<Freeze, StoreError> {
     }
     let state = ConnectionState::from_word(&state).ok_or_else(|| row.impossible("an unknown state"))?;
     let connection = connection.parse().map_err(|_| row.impossible("a connection without a name"))?;
-    let brake = Brake { connection, state };
+    let brake = StoppedConnection { connection, state };
     Ok(Freeze { scope, by, reason: brake.reason().to_owned(), at, brake: Some(brake) })
 }
 
 impl Store {
-    /// Freezes everything, unless everything is frozen already. Answers whether it was this that did.
+    /// Freezes everything, unless everything is frozen already. Returns whether this call did it.
     ///
     /// # Errors
     /// When it cannot be recorded.
     pub async fn freeze_all_once(&self, by: Actor, reason: String) -> Result<bool, StoreError> {
-        self.submit(PlaceOnce { by, reason }).await
+        self.submit(FreezeAllOnce { by, reason }).await
     }
 
-    /// Refuses what this agent does at this service while it is frozen. A freeze that was placed before this is asked is
-    /// always seen, whichever node placed it.
+    /// Refuses calls of this agent at this service while they are frozen. A freeze placed before this query is always
+    /// seen, no matter which node placed it.
     ///
     /// # Errors
-    /// The freeze that covers it, or why that cannot be read.
+    /// The freeze that covers it, or why the freezes cannot be read.
     pub async fn refuse_if_frozen(&self, agent: AgentName, service: ServiceName) -> Result<(), StoreError> {
-        self.ask(Refuse { agent, service }).await
+        self.ask(RefuseIfFrozen { agent, service }).await
     }
 }

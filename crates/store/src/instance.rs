@@ -1,23 +1,24 @@
-//! Which gateway a database belongs to, how often it was started, and whether it is trusted.
+//! The gateway instance a database belongs to, how often it was started, and whether it is trusted.
 //!
 //! Takes what a state file outside the database remembers; gives what the database says about the same positions.
-//! Promise: whoever suspects this database freezes everything in the transaction that records why, and only a person's
-//! decision, on record, lifts that.
+//! Promise: the node that suspects this database freezes everything in the transaction that records why. Only a
+//! person's recorded decision lifts that freeze.
 
 use std::collections::BTreeMap;
 
 use sluice_core::audit::checkpoint::Checkpoint;
-use sluice_core::audit::{Fact, Hash, Head, leaf};
+use sluice_core::audit::{AuditFact, AuditHash, ChainHead, leaf};
 use sluice_core::ids::MessageId;
-use sluice_core::recovery::{DatabaseFacts, Finding, LogFacts, Suspicion};
+use sluice_core::recovery::{DatabaseFacts, DatabaseSuspicion, LogFacts, RecoveryFinding};
 use sluice_core::{Actor, NodeName};
 
-use crate::audit::{LastCheckpoint, Logs, Page};
-use crate::desk::{Desk, Query, UseCase};
+use crate::archive;
+use crate::audit::{GetLastCheckpoint, ListAuditEntries, ListAuditLogs};
 use crate::error::StoreError;
-use crate::outbox::{self, Message, Severity};
+use crate::outbox::{self, MessageSeverity, OutboxMessage};
 use crate::postgres::{AcknowledgedState, ServerChange};
-use crate::sql::{Tx, params};
+use crate::sql::{StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 use crate::{Engine, Store};
 
 const INSTANCE: &str = "SELECT id FROM instances WHERE one = 1";
@@ -34,28 +35,28 @@ const ACCEPT: &str = "UPDATE recovery_nodes SET suspected_at = NULL, findings = 
 const SUSPECTING: &str = "SELECT node FROM recovery_nodes WHERE suspected_at IS NOT NULL ORDER BY node";
 const HASH_AT: &str = "SELECT hash FROM audit_entries WHERE log = ?1 AND seq = ?2";
 const NOTE_AT: &str = "SELECT note FROM checkpoints WHERE log = ?1 AND size = ?2";
-/// Entries that are checked at once.
+/// How many entries are checked at once.
 const TAIL_PAGE: u32 = 1_000;
 
-/// Positions of a log that somebody outside remembers.
+/// Positions of a log that are remembered outside the database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RememberedLog {
-    /// How many entries.
+    /// The number of entries.
     pub size: u64,
     /// How many entries the last signed checkpoint covers.
     pub checkpoint: Option<u64>,
 }
 
 /// What the database says about remembered positions.
-struct Facts {
+struct GetDatabaseFacts {
     node: NodeName,
     logs: BTreeMap<NodeName, RememberedLog>,
 }
 
-impl Query for Facts {
+impl StoreQuery for GetDatabaseFacts {
     type Out = DatabaseFacts;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<DatabaseFacts, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<DatabaseFacts, StoreError> {
         let instance = match tx.rows(INSTANCE, &[]).await?.into_iter().next() {
             Some(row) => Some(row.of("instances").text()?),
             None => None,
@@ -65,13 +66,13 @@ impl Query for Facts {
             let mut row = row.of("recovery_nodes");
             epoch = Some(row.count()?).filter(|epoch| *epoch > 0);
             let (at, findings) = (row.maybe_time()?, row.text()?);
-            let findings: Vec<Finding> =
-                serde_json::from_str(&findings).map_err(|_| row.impossible("findings that are none"))?;
+            let findings: Vec<RecoveryFinding> =
+                serde_json::from_str(&findings).map_err(|_| row.impossible("findings that cannot be read"))?;
             let investigating = row.count::<u64>()? > 0;
-            suspicion = at.map(|at| Suspicion { at, findings, investigating });
+            suspicion = at.map(|at| DatabaseSuspicion { at, findings, investigating });
         }
         let mut logs = BTreeMap::new();
-        for (log, Head { size, hash }) in Logs.run(tx).await? {
+        for (log, ChainHead { size, hash }) in ListAuditLogs.run(tx).await? {
             let remembered = self.logs.get(&log);
             let at_mark = match remembered.and_then(|remembered| remembered.size.checked_sub(1)) {
                 Some(seq) => hash_at(tx, &log, seq).await?,
@@ -84,48 +85,55 @@ impl Query for Facts {
                 },
                 None => None,
             };
-            logs.insert(log, LogFacts { size, hash, at_mark, at_checkpoint, damage: None });
+            let pruned_to = archive::first_kept(tx, &log).await?;
+            logs.insert(log, LogFacts { size, hash, at_mark, at_checkpoint, damage: None, pruned_to });
         }
         Ok(DatabaseFacts { instance, epoch, suspicion, logs })
     }
 }
 
-pub(crate) async fn hash_at<T: Tx>(tx: &mut T, log: &NodeName, seq: u64) -> Result<Option<Hash>, StoreError> {
+pub(crate) async fn hash_at<T: StoreTx>(tx: &mut T, log: &NodeName, seq: u64) -> Result<Option<AuditHash>, StoreError> {
     let Some(row) = tx.rows(HASH_AT, &params![log, seq]).await?.into_iter().next() else { return Ok(None) };
     let mut row = row.of("audit_entries");
     let bytes = row.blob()?;
-    bytes.try_into().map(|bytes| Some(Hash(bytes))).map_err(|_| row.impossible("a hash does not have 32 bytes"))
+    bytes.try_into().map(|bytes| Some(AuditHash(bytes))).map_err(|_| row.impossible("a hash does not have 32 bytes"))
 }
 
-/// Whether a checkpoint is kept, to the letter.
+/// Whether exactly this checkpoint is stored, or may be in the archive.
 struct HasCheckpoint {
     log: NodeName,
     size: u64,
     note: String,
 }
 
-impl Query for HasCheckpoint {
+impl StoreQuery for HasCheckpoint {
     type Out = bool;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<bool, StoreError> {
+        // Checkpoints of archived entries are in the archive.
+        if self.size < archive::first_kept(tx, &self.log).await? {
+            return Ok(true);
+        }
         let found = tx.rows(NOTE_AT, &params![&self.log, self.size]).await?.into_iter().next();
         found.map_or(Ok(false), |row| Ok(row.of("checkpoints").text()? == self.note))
     }
 }
 
-/// What does not fit together between the last checkpoint of a log and its end.
-struct TailDamage(NodeName);
+/// Damage between the last checkpoint of a log and its end.
+struct FindTailDamage(NodeName);
 
-impl Query for TailDamage {
+impl StoreQuery for FindTailDamage {
     type Out = Option<String>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<String>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Option<String>, StoreError> {
         let log = &self.0;
-        let Some((_, head)) = Logs.run(tx).await?.into_iter().find(|(name, _)| name == log) else { return Ok(None) };
-        let mut reached = match LastCheckpoint(log.clone()).run(tx).await? {
-            None => Head::genesis(log),
+        let Some((_, head)) = ListAuditLogs.run(tx).await?.into_iter().find(|(name, _)| name == log) else {
+            return Ok(None);
+        };
+        let mut reached = match GetLastCheckpoint(log.clone()).run(tx).await? {
+            None => ChainHead::genesis(log),
             Some(last) => match Checkpoint::parse(last.note.text_unverified()) {
-                Ok(signed) if signed.tree.size == last.size => Head { size: last.size, hash: signed.head },
-                Ok(_) | Err(_) => return Ok(Some("the last checkpoint is not in its form".into())),
+                Ok(signed) if signed.tree.size == last.size => ChainHead { size: last.size, hash: signed.head },
+                Ok(_) | Err(_) => return Ok(Some("the last checkpoint is malformed".into())),
             },
         };
         if reached.size > head.size {
@@ -133,7 +141,7 @@ impl Query for TailDamage {
             return Ok(Some(text));
         }
         while reached.size < head.size {
-            let page = Page { log: log.clone(), from: reached.size, limit: TAIL_PAGE }.run(tx).await?;
+            let page = ListAuditEntries { log: log.clone(), from: reached.size, limit: TAIL_PAGE }.run(tx).await?;
             if page.is_empty() {
                 return Ok(Some(format!("entry {} is missing", reached.size)));
             }
@@ -145,51 +153,51 @@ impl Query for TailDamage {
                 if hash != entry.hash {
                     return Ok(Some(format!("entry {} does not follow the one before it", entry.seq)));
                 }
-                reached = Head { size: entry.seq + 1, hash };
+                reached = ChainHead { size: entry.seq + 1, hash };
             }
         }
         Ok((reached != head).then(|| format!("the end of the log is not entry {}", head.size.saturating_sub(1))))
     }
 }
 
-/// Counts a start of this node; founds the instance if there is none.
-struct Begin {
+/// Counts a start of this node; creates the instance if there is none.
+struct BeginEpoch {
     instance: String,
     epoch: u64,
-    /// What the record says about it, where it is more than an ordinary start.
+    /// The kind of the audit entry, if this is more than an ordinary start.
     note: Option<&'static str>,
 }
 
-impl UseCase for Begin {
+impl UseCase for BeginEpoch {
     type Out = ();
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let (node, now) = (desk.node.clone(), desk.now);
         desk.write(FOUND, params![self.instance.as_str(), now]);
         desk.write(BEGIN, params![&node, self.epoch]);
         if let Some(kind) = self.note {
-            let fact = Fact::new(kind, desk.actor()).with("instance", &self.instance).with("epoch", self.epoch);
+            let fact = AuditFact::new(kind, desk.actor()).with("instance", &self.instance).with("epoch", self.epoch);
             desk.record(fact);
         }
         Ok(())
     }
 }
 
-/// Freezes everything, because this database may not be the one this node wrote to last.
-struct Suspect {
-    findings: Vec<Finding>,
+/// Freezes everything, because this may not be the database that this node wrote to last.
+struct SuspectDatabase {
+    findings: Vec<RecoveryFinding>,
     message: MessageId,
 }
 
-impl UseCase for Suspect {
+impl UseCase for SuspectDatabase {
     type Out = bool;
 
     fn is_about_loss(&self) -> bool {
         true
     }
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<bool, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
         let (node, now) = (desk.node.clone(), desk.now);
-        let known = Facts { node: node.clone(), logs: BTreeMap::new() }.run(desk.tx()).await?.suspicion;
+        let known = GetDatabaseFacts { node: node.clone(), logs: BTreeMap::new() }.run(desk.tx()).await?.suspicion;
         if known.is_some_and(|known| known.findings == self.findings) {
             return Ok(false);
         }
@@ -198,7 +206,7 @@ impl UseCase for Suspect {
             detail: "findings that cannot be written",
         })?;
         desk.write(SUSPECT, params![&node, now, findings]);
-        let mut fact = Fact::new("recovery.suspected", desk.actor());
+        let mut fact = AuditFact::new("recovery.suspected", desk.actor());
         fact.code = self.findings.first().map(|finding| finding.kind.code().to_owned());
         for (n, finding) in self.findings.iter().enumerate() {
             fact = fact.with(&format!("finding_{}", n + 1), finding);
@@ -212,26 +220,26 @@ impl UseCase for Suspect {
             "node": node,
         });
         let topic = "recovery.suspected".into();
-        outbox::put(desk, &Message { id: self.message, topic, severity: Severity::Critical, body });
+        outbox::put(desk, &OutboxMessage { id: self.message, topic, severity: MessageSeverity::Critical, body });
         Ok(true)
     }
 }
 
 /// A person's decision about a suspected database.
-struct Decide {
+struct DecideDatabaseTrust {
     by: Actor,
-    /// The node the state file was written by, if it is another name of this one.
+    /// The node that wrote the state file, if this node had another name then.
     formerly: NodeName,
-    /// The start from which it counts; nothing while it is investigated.
+    /// The start number from which it counts, and the new instance; `None` while it is being investigated.
     accepted: Option<(u64, String)>,
-    findings: Vec<Finding>,
+    findings: Vec<RecoveryFinding>,
 }
 
-impl UseCase for Decide {
+impl UseCase for DecideDatabaseTrust {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
-        // SECURITY: an agent may be the very reason why the database was changed.
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        // SECURITY: an agent may be the reason why the database was changed.
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
@@ -241,12 +249,12 @@ impl UseCase for Decide {
                 desk.write(FOUND, params![instance.as_str(), now]);
                 desk.write(ACCEPT, params![&node, &self.formerly]);
                 desk.write(BEGIN, params![&node, *epoch]);
-                let fact = Fact::new("recovery.accepted", self.by.clone());
+                let fact = AuditFact::new("recovery.accepted", self.by.clone());
                 fact.with("as", "restored_from_backup").with("epoch", epoch).with("instance", instance)
             }
             None => {
                 desk.write(INVESTIGATE, params![&node]);
-                Fact::new("recovery.investigating", self.by.clone())
+                AuditFact::new("recovery.investigating", self.by.clone())
             }
         };
         for (n, finding) in self.findings.iter().enumerate() {
@@ -258,22 +266,22 @@ impl UseCase for Decide {
 }
 
 /// Nodes that do not trust this database.
-struct Suspecting;
+struct ListSuspectingNodes;
 
-impl Query for Suspecting {
+impl StoreQuery for ListSuspectingNodes {
     type Out = Vec<NodeName>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<NodeName>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<NodeName>, StoreError> {
         tx.rows(SUSPECTING, &[]).await?.into_iter().map(|row| row.of("recovery_nodes").parsed()).collect()
     }
 }
 
 /// Whether any node does not trust this database.
-pub(crate) async fn is_suspected<T: Tx>(tx: &mut T) -> Result<bool, StoreError> {
+pub(crate) async fn is_suspected<T: StoreTx>(tx: &mut T) -> Result<bool, StoreError> {
     Ok(!tx.rows(SUSPECTING, &[]).await?.is_empty())
 }
 
 impl Store {
-    /// What the database says about positions that `node` remembers. Damage is not looked for.
+    /// What the database says about positions that `node` remembers. Does not look for damage.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -282,21 +290,24 @@ impl Store {
         node: NodeName,
         logs: BTreeMap<NodeName, RememberedLog>,
     ) -> Result<DatabaseFacts, StoreError> {
-        let facts = self.ask(Facts { node, logs }).await?;
+        let facts = self.ask(GetDatabaseFacts { node, logs }).await?;
         if let Some(ground) = self.ground() {
-            facts.logs.iter().for_each(|(log, end)| ground.reached(log, Head { size: end.size, hash: end.hash }));
+            facts
+                .logs
+                .iter()
+                .for_each(|(log, end)| ground.record_log_head(log, ChainHead { size: end.size, hash: end.hash }));
         }
         Ok(facts)
     }
 
-    /// What a server lacks that it had acknowledged, until [`Store::suspect`] has put it on record. Meanwhile nothing else is
-    /// done and nothing is read.
+    /// The acknowledged work that a server has lost, until [`Store::suspect`] has recorded it. Until then nothing else
+    /// is done and nothing is read.
     #[must_use]
-    pub fn missing_ground(&self) -> Option<Vec<Finding>> {
+    pub fn missing_acknowledged(&self) -> Option<Vec<RecoveryFinding>> {
         self.ground()?.missing()
     }
 
-    /// Another server that answers since this was last asked, and lacks nothing.
+    /// Another server that has answered since the last call of this, and has lost nothing.
     #[must_use]
     pub fn take_server_change(&self) -> Option<ServerChange> {
         self.ground()?.take_change()
@@ -309,18 +320,18 @@ impl Store {
         }
     }
 
-    /// What does not fit together between the last checkpoint of a log and its end, in words.
+    /// Damage between the last checkpoint of a log and its end, in words.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn tail_damage(&self, log: NodeName) -> Result<Option<String>, StoreError> {
-        match self.ask(TailDamage(log)).await {
+        match self.ask(FindTailDamage(log)).await {
             Err(error @ (StoreError::Impossible { .. } | StoreError::Damaged { .. })) => Ok(Some(error.to_string())),
             other => other,
         }
     }
 
-    /// Whether this very checkpoint is kept.
+    /// Whether exactly this checkpoint is stored.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -338,24 +349,24 @@ impl Store {
         epoch: u64,
         note: Option<&'static str>,
     ) -> Result<(), StoreError> {
-        self.submit(Begin { instance, epoch, note }).await
+        self.submit(BeginEpoch { instance, epoch, note }).await
     }
 
-    /// Freezes everything and tells people, because this database is not trusted. Says whether that is news.
+    /// Freezes everything and notifies people, because this database is not trusted. Returns whether that is new.
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn suspect(&self, findings: Vec<Finding>, message: MessageId) -> Result<bool, StoreError> {
-        self.submit(Suspect { findings, message }).await
+    pub async fn suspect(&self, findings: Vec<RecoveryFinding>, message: MessageId) -> Result<bool, StoreError> {
+        self.submit(SuspectDatabase { findings, message }).await
     }
 
     /// Records that an admin investigates a suspected database. It stays frozen.
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn investigate(&self, by: Actor, findings: Vec<Finding>) -> Result<(), StoreError> {
+    pub async fn investigate(&self, by: Actor, findings: Vec<RecoveryFinding>) -> Result<(), StoreError> {
         let formerly = self.node().clone();
-        self.submit(Decide { by, formerly, accepted: None, findings }).await
+        self.submit(DecideDatabaseTrust { by, formerly, accepted: None, findings }).await
     }
 
     /// Records that an admin accepts a suspected database as restored from a backup, and lifts this node's freeze.
@@ -367,16 +378,16 @@ impl Store {
         by: Actor,
         formerly: NodeName,
         accepted: (u64, String),
-        findings: Vec<Finding>,
+        findings: Vec<RecoveryFinding>,
     ) -> Result<(), StoreError> {
-        self.submit(Decide { by, formerly, accepted: Some(accepted), findings }).await
+        self.submit(DecideDatabaseTrust { by, formerly, accepted: Some(accepted), findings }).await
     }
 
     /// Nodes that do not trust this database.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn suspecting(&self) -> Result<Vec<NodeName>, StoreError> {
-        self.ask(Suspecting).await
+    pub async fn suspecting_nodes(&self) -> Result<Vec<NodeName>, StoreError> {
+        self.ask(ListSuspectingNodes).await
     }
 }

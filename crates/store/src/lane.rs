@@ -1,43 +1,43 @@
 //! The stop lane: cancel, deny, freeze and their status do not queue behind anything else.
 //!
-//! On a file they have a queue of their own, which the writer empties first, and connections for reading
-//! of their own. On a server they have connections of their own and an audit log of their own, because a
-//! log has one end. How things stand is read over yet another connection: counting must not delay a stop.
-//! Promise: stopping works while everything else waits, and when the disk is full.
+//! On a file they have their own queue, which the writer empties first, and their own connections for reading. On a
+//! server they have their own connections and their own audit log, because a log has one end. Status is read over yet
+//! another connection: counting must not delay a stop. Promise: stopping works while everything else waits, and when
+//! the disk is full.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use sluice_core::hold::Hold;
-use sluice_core::{Actor, HoldId, NodeName, Timestamp};
+use sluice_core::{Actor, HoldId, NodeName, UtcMillis};
 
-use crate::approvals::{Decided, Decision, Ruling};
-use crate::desk::{Pending, Query, UseCase};
+use crate::approvals::{ApprovalRuling, DecideApproval, DecisionOutcome};
 use crate::error::StoreError;
-use crate::freezes::{self, Freeze, Scope};
+use crate::freezes::{self, Freeze, FreezeTarget};
+use crate::hold_interventions::{self, CancelHoldOutcome};
 use crate::holds;
-use crate::people::{self, Cancelled};
-use crate::sqlite::{SqliteTx, at_once};
-use crate::{Engine, Grown, Store, audit};
+use crate::sqlite::{SqliteTx, poll_now};
+use crate::unit_of_work::{PendingCommand, StoreQuery, UseCase};
+use crate::{Engine, Store, UnsignedCheckpoint, audit};
 
-/// Stopping things, past whatever else waits.
+/// Stops things without waiting behind other work.
 #[derive(Debug, Clone, Copy)]
 pub struct StopLane<'a>(&'a Store);
 
-/// Over which connection a store is asked.
+/// The connection over which a store is queried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Line {
-    /// The one of all ordinary work.
+pub(crate) enum ReadLane {
+    /// The connection for all ordinary work.
     Ordinary,
-    /// The one kept for whoever wants to stop something: short questions about single things.
+    /// The connection reserved for stopping: short queries about single things.
     Stop,
-    /// The one kept for how things stand: counts and lists.
+    /// The connection reserved for status: counts and lists.
     Status,
 }
 
-/// Every ordinary connection for reading, taken. For tests.
-pub struct Occupied<'a>(#[expect(dead_code, reason = "held, not used")] Vec<MutexGuard<'a, SqliteTx>>);
+/// Holds every ordinary connection for reading. For tests.
+pub struct OccupiedReaders<'a>(#[expect(dead_code, reason = "held, not used")] Vec<MutexGuard<'a, SqliteTx>>);
 
-impl std::fmt::Debug for Occupied<'_> {
+impl std::fmt::Debug for OccupiedReaders<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Occupied")
     }
@@ -53,31 +53,33 @@ impl StopLane<'_> {
     ///
     /// # Errors
     /// When there is no such write for this caller.
-    pub async fn cancel(&self, hold: HoldId, by: Actor) -> Result<Cancelled, StoreError> {
-        self.submit(people::Cancel { hold, by }).await
+    pub async fn cancel(&self, hold: HoldId, by: Actor) -> Result<CancelHoldOutcome, StoreError> {
+        self.submit(hold_interventions::CancelHold { hold, by }).await
     }
 
-    /// Decides a question. A no goes past whatever waits; a yes waits its turn.
+    /// Decides an approval request. A denial does not wait behind other work; an approval waits its turn.
     ///
     /// # Errors
-    /// When the one who decides is no person, or the answer is not offered.
-    pub async fn decide(&self, decision: Decision) -> Result<Decided, StoreError> {
+    /// When the caller is not a person, or the answer is not offered.
+    pub async fn decide(&self, decision: DecideApproval) -> Result<DecisionOutcome, StoreError> {
         match decision.ruling {
-            Ruling::Deny { .. } => self.submit(decision).await,
-            Ruling::Allow { .. } | Ruling::Choose(_) | Ruling::Reword(_) => self.0.decide(decision).await,
+            ApprovalRuling::Deny { .. } => self.submit(decision).await,
+            ApprovalRuling::Allow { .. } | ApprovalRuling::Choose(_) | ApprovalRuling::Reword(_) => {
+                self.0.decide(decision).await
+            }
         }
     }
 
-    /// Freezes a scope. Answers with the writes that could no longer be stopped.
+    /// Freezes a scope. Gives the writes that could no longer be stopped.
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn freeze(&self, scope: Scope, by: Actor, reason: String) -> Result<Vec<HoldId>, StoreError> {
-        // In force first, whoever is stuck half way to something. Then who was half way.
-        self.submit(freezes::AtOnce(freezes::Place { scope: scope.clone(), by, reason })).await?;
-        match self.submit(freezes::Stragglers(scope.clone())).await {
+    pub async fn freeze(&self, scope: FreezeTarget, by: Actor, reason: String) -> Result<Vec<HoldId>, StoreError> {
+        // The freeze takes effect first, without waiting for groups in progress. Then those are queried.
+        self.submit(freezes::PlaceFreezeNow(freezes::PlaceFreeze { scope: scope.clone(), by, reason })).await?;
+        match self.submit(freezes::ListUnstoppableWrites(scope.clone())).await {
             Ok(in_flight) => Ok(in_flight),
-            Err(_) => self.ask(freezes::InFlight(scope)).await,
+            Err(_) => self.ask(freezes::ListInFlightWrites(scope)).await,
         }
     }
 
@@ -86,7 +88,7 @@ impl StopLane<'_> {
     /// # Errors
     /// When the database cannot be read.
     pub async fn freezes(&self) -> Result<Vec<Freeze>, StoreError> {
-        self.ask(freezes::InForce).await
+        self.ask(freezes::ListFreezes).await
     }
 
     /// One held write.
@@ -94,7 +96,7 @@ impl StopLane<'_> {
     /// # Errors
     /// When the database cannot be read.
     pub async fn hold(&self, id: HoldId) -> Result<Option<Hold>, StoreError> {
-        self.ask(holds::ById(id)).await
+        self.ask(holds::GetHold(id)).await
     }
 
     pub(crate) async fn submit<U: UseCase + Sync>(&self, case: U) -> Result<U::Out, StoreError> {
@@ -102,12 +104,12 @@ impl StopLane<'_> {
             // On the calling thread there is no queue.
             Engine::Inline { .. } | Engine::ReadOnly(_) => return self.0.submit(case).await,
             Engine::File(file) => {
-                let (errand, answer) = Pending::new(case);
+                let (errand, answer) = PendingCommand::new(case);
                 file.send_stop(errand).await?;
                 answer
             }
             Engine::Server { stop, .. } => {
-                let (errand, answer) = Pending::new(case);
+                let (errand, answer) = PendingCommand::new(case);
                 stop.send(errand).await?;
                 answer
             }
@@ -115,27 +117,27 @@ impl StopLane<'_> {
         answer.await.map_err(|_| StoreError::Unavailable("the writer stopped".into()))?
     }
 
-    async fn ask<Q: Query + Sync>(&self, query: Q) -> Result<Q::Out, StoreError> {
-        self.0.ask_over(Line::Stop, query).await
+    async fn ask<Q: StoreQuery + Sync>(&self, query: Q) -> Result<Q::Out, StoreError> {
+        self.0.ask_over(ReadLane::Stop, query).await
     }
 }
 
 impl Store {
-    pub(crate) fn on(node: NodeName, engine: Engine, last_alive: Option<Timestamp>) -> Self {
-        Self { node, engine: Arc::new(engine), line: Line::Ordinary, last_alive }
+    pub(crate) fn with_engine(node: NodeName, engine: Engine, last_alive: Option<UtcMillis>) -> Self {
+        Self { node, engine: Arc::new(engine), line: ReadLane::Ordinary, last_alive }
     }
 
-    /// The same store, asked over the connection kept for whoever wants to stop something. What it is told to do
-    /// still waits its turn; [`Store::stop_lane`] does not.
+    /// The same store, queried over the connection reserved for stopping. Its commands still wait their turn; those of
+    /// [`Store::stop_lane`] do not.
     #[must_use]
-    pub fn asked_to_stop(&self) -> Self {
-        self.over(Line::Stop)
+    pub fn with_stop_reads(&self) -> Self {
+        self.with_read_lane(ReadLane::Stop)
     }
 
-    /// The same store, asked over the connection kept for how things stand.
+    /// The same store, queried over the connection reserved for status.
     #[must_use]
-    pub fn asked_for_status(&self) -> Self {
-        self.over(Line::Status)
+    pub fn with_status_reads(&self) -> Self {
+        self.with_read_lane(ReadLane::Status)
     }
 
     /// Whether other nodes may use the same database and change it at any time.
@@ -147,40 +149,40 @@ impl Store {
         }
     }
 
-    fn over(&self, line: Line) -> Self {
+    fn with_read_lane(&self, line: ReadLane) -> Self {
         Self { node: self.node.clone(), engine: Arc::clone(&self.engine), line, last_alive: self.last_alive }
     }
 
-    pub(crate) async fn ask_over<Q: Query + Sync>(&self, line: Line, query: Q) -> Result<Q::Out, StoreError> {
+    pub(crate) async fn ask_over<Q: StoreQuery + Sync>(&self, line: ReadLane, query: Q) -> Result<Q::Out, StoreError> {
         match self.engine.as_ref() {
             Engine::Inline { shared: tx, .. } => {
-                at_once(query.run(&mut *tx.lock().unwrap_or_else(PoisonError::into_inner)))
+                poll_now(query.run(&mut *tx.lock().unwrap_or_else(PoisonError::into_inner)))
             }
-            Engine::ReadOnly(tx) => at_once(query.run(&mut *tx.lock().unwrap_or_else(PoisonError::into_inner))),
-            Engine::File(file) => file.read(line, |tx| at_once(query.run(tx))),
+            Engine::ReadOnly(tx) => poll_now(query.run(&mut *tx.lock().unwrap_or_else(PoisonError::into_inner))),
+            Engine::File(file) => file.read(line, |tx| poll_now(query.run(tx))),
             Engine::Server { ordinary, stop, .. } => match line {
-                Line::Ordinary => ordinary.read(line, query).await,
-                Line::Stop | Line::Status => stop.read(line, query).await,
+                ReadLane::Ordinary => ordinary.read(line, query).await,
+                ReadLane::Stop | ReadLane::Status => stop.read(line, query).await,
             },
         }
     }
 
-    /// Takes every ordinary connection for reading of a file, until what this gives is dropped. For tests.
+    /// Holds every ordinary connection of a file for reading, until the result is dropped. For tests.
     #[must_use]
-    pub fn occupied(&self) -> Occupied<'_> {
-        Occupied(match self.engine.as_ref() {
-            Engine::File(file) => file.occupied(),
+    pub fn occupy_readers(&self) -> OccupiedReaders<'_> {
+        OccupiedReaders(match self.engine.as_ref() {
+            Engine::File(file) => file.occupy_readers(),
             Engine::Inline { .. } | Engine::ReadOnly(_) | Engine::Server { .. } => Vec::new(),
         })
     }
 
-    /// Where stopping things does not wait for anything else.
+    /// The lane on which stopping does not wait for anything else.
     #[must_use]
     pub fn stop_lane(&self) -> StopLane<'_> {
         StopLane(self)
     }
 
-    /// The logs this node writes and signs: its own, and its stop lane's where that has one.
+    /// The logs this node writes and signs: its own, and its stop lane's if it has one.
     #[must_use]
     pub fn own_logs(&self) -> Vec<NodeName> {
         let stop = match self.engine.as_ref() {
@@ -194,15 +196,15 @@ impl Store {
     ///
     /// # Errors
     /// When the log is damaged or cannot be read.
-    pub async fn grown_log(&self, log: NodeName) -> Result<Grown, StoreError> {
-        self.ask(audit::Grow { log, to: None }).await
+    pub async fn prepare_log_checkpoint(&self, log: NodeName) -> Result<UnsignedCheckpoint, StoreError> {
+        self.ask(audit::PrepareCheckpoint { log, to: None }).await
     }
 
-    /// The same log as it was when it had so many entries.
+    /// The same log as it was when it had this many entries.
     ///
     /// # Errors
-    /// As [`Store::grown_log`].
-    pub async fn grown_log_to(&self, log: NodeName, size: u64) -> Result<Grown, StoreError> {
-        self.ask(audit::Grow { log, to: Some(size) }).await
+    /// As [`Store::prepare_log_checkpoint`].
+    pub async fn prepare_log_checkpoint_at(&self, log: NodeName, size: u64) -> Result<UnsignedCheckpoint, StoreError> {
+        self.ask(audit::PrepareCheckpoint { log, to: Some(size) }).await
     }
 }

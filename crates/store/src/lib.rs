@@ -1,21 +1,25 @@
-//! The only place with SQL: what must never be forgotten, on SQLite or PostgreSQL.
+//! The only place with SQL: everything that must never be lost, on SQLite or PostgreSQL.
 //!
-//! [`Store`] speaks in use cases: admit a write, decide a question, claim what is due. Each is one
-//! transaction that changes state, counts, remembers, leaves messages and appends to the audit log,
-//! or does none of it. The same code runs on both engines. Promise: nothing is acknowledged before it
-//! is durable, and nothing happens that the record does not say.
+//! [`Store`] offers use cases: admit a write, decide an approval request, claim due writes. Each is one transaction
+//! that changes state, counts, remembers, leaves messages and appends to the audit log, or does none of it. The same
+//! code runs on both engines. Promise: nothing is acknowledged before it is durable, and nothing happens without an
+//! audit entry.
 #![warn(missing_docs)]
 
+mod action_cache;
 mod admission;
+mod affected_rows;
 mod agents;
-mod ahead;
 mod alerts;
 mod allowances;
 mod answers;
+mod approval_contents;
 mod approvals;
+mod archive;
 mod audit;
 pub mod backup;
 mod calls;
+mod client_requests;
 mod client_writes;
 mod clock;
 mod connections;
@@ -23,14 +27,15 @@ mod cosignatures;
 mod counters;
 mod credentials;
 mod deliveries;
-mod desk;
 mod egress;
 mod error;
 mod examine;
 mod failures;
 mod findings;
 mod freezes;
+mod hold_interventions;
 mod holds;
+mod idempotency;
 mod instance;
 mod lane;
 mod links;
@@ -42,108 +47,113 @@ mod nodes;
 mod observed;
 mod outbox;
 mod packed;
-mod people;
 mod policies;
-mod porter;
 mod postgres;
+mod prefetch;
 mod proposals;
 mod proxies;
 mod proxy_days;
 mod proxy_facts;
 mod prune;
-mod questions;
-mod recent;
+mod recent_writes;
 mod record_search;
 mod recovery;
 mod refusals;
 mod release;
-mod repeats;
 pub mod replica;
-mod requests;
+mod reply_dispatcher;
 mod results;
 mod retention;
 mod rollbacks;
-mod seen;
 mod sessions;
 mod sql;
 mod sqlite;
 mod state;
-mod stops;
+mod stop_orders;
 mod targets;
-mod touch;
+mod unit_of_work;
 mod vault;
-mod written;
+mod written_files;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_core::approval::Approval;
-use sluice_core::approval::allowance::{Allowance, Asker};
-use sluice_core::audit::Head;
+use sluice_core::approval::allowance::{Allowance, ApprovalRequester};
+use sluice_core::audit::ChainHead;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::{AllowanceId, MessageId};
-use sluice_core::{Actor, AgentName, ApprovalId, Clock, HoldId, NodeName, ServiceName, Timestamp};
+use sluice_core::{Actor, AgentName, ApprovalId, Clock, HoldId, NodeName, ServiceName, UtcMillis};
 
-pub use admission::{Admission, Admitted, BudgetUse, Rate};
-pub use agents::{Agent, Observing};
-pub use alerts::{Alert, AlertFilter};
+pub use admission::{Admission, AdmissionOutcome, BudgetUse, RateLimitCounter};
+pub use agents::{Agent, ObserveMode};
+pub use alerts::{AlertFilter, StoredAlert};
 pub use allowances::AllowanceUse;
-pub use answers::{Amended, Amendment, Joint};
-pub use approvals::{Card, Choice, Decided, Decision, Ruling};
-pub use audit::{Grown, Signed};
-pub use calls::{Closed, Ending};
+pub use answers::{AmendApproval, AmendmentOutcome, JointDecisionOutcome};
+pub use approval_contents::WriteContents;
+pub use approvals::{ApprovalCard, ApprovalRuling, BatchChoice, DecideApproval, DecisionOutcome};
+pub use archive::{LogSegment, PrunedLog, SegmentBounds};
+pub use audit::{SignedCheckpoint, UnsignedCheckpoint};
+pub use calls::{CallEnding, CloseCall};
+pub use client_requests::{ClientApprovalRequest, ClientRequestOutcome, FiledClientRequest, SubmitClientRequest};
 pub use client_writes::{ClientWrite, ClientWriteState, KeepClientWrite, REPORTED_WITHIN};
 pub use clock::ClockRepair;
-pub use connections::{Connection, ConnectionMove, ForgottenContent, Moved, NewConnection};
-pub use credentials::{Key, KeyKind, NewKey, Role, RotateKey};
-pub use deliveries::{Delivery, Habit};
-pub use egress::{EgressState, Heard, Take, Taken, Unused};
+pub use connections::{BeginConnection, ForgottenContent, MoveConnection, MovedConnection, ServiceConnection};
+pub use credentials::{AccessKey, AccessKeyKind, IssueKey, OperatorRole, RotateKey};
+pub use deliveries::{ApprovalDelivery, DecisionHabit};
+pub use egress::{EgressQuotaOutcome, EgressState, RecordServiceReply, TakeEgressQuota, UnusedEgressQuota};
 pub use error::StoreError;
 pub use examine::{ExaminedDatabase, examine_file, examine_server};
 pub use failures::AttemptFailure;
-pub use findings::{Finding, SealedContent};
-pub use freezes::{Brake, Freeze, Scope};
+pub use findings::{SealedContent, WithheldFinding};
+pub use freezes::{Freeze, FreezeTarget, StoppedConnection};
+pub use hold_interventions::{CancelHoldOutcome, HoldSettlement, HoldTiming, ServiceHoldsCancelled, SettleHold};
 pub use instance::RememberedLog;
-pub use lane::{Occupied, StopLane};
-pub use links::Link;
+pub use lane::{OccupiedReaders, StopLane};
+pub use links::ApprovalLink;
 pub use lists::{ApprovalFilter, HoldFilter};
-pub use local::{AgentActivity, AgentMessage, MESSAGES_WAITING, MessagePriority, NewAgentMessage};
-pub use local::{NewSchedule, SCHEDULES_OF_AGENT, Schedule, ScheduleRun, ScheduleState};
+pub use local::{AddSchedule, MoveSchedule, SCHEDULES_OF_AGENT, Schedule, ScheduleState};
+pub use local::{AgentActivity, AgentMessage, MESSAGES_WAITING, MessagePriority, SendAgentMessage};
 pub use migrate::CURRENT as SCHEMA;
-pub use mounts::{Effects, MountsChange, PinnedTool, SeenTool, WaitsFor, definition_digest};
-pub use observed::{FoundObserved, Observed, ObservedCall};
-pub use outbox::{Message, NOTICE, Severity, Undelivered};
-pub use people::{Cancelled, Ended, Settle, Timing, Word};
+pub use mounts::{MountsChange, PinnedTool, SeenTool, ToolEffectClaim, ToolReviewReason, definition_digest};
+pub use observed::{ListObservedCalls, ObservedCall, ObservedCallEntry};
+pub use outbox::{MessageSeverity, NOTICE, OutboxMessage, UndeliveredMessage};
 pub use policies::PolicyRecord;
 pub use postgres::{ServerChange, ServerIdentity, ServerReplication};
 pub use proposals::ProposedAnswer;
-pub use proxies::{NewTask, ProxyTask, Standing, TaskBegun, TaskEnd, TaskNotes, TaskSpent, TaskState};
-pub use proxy_days::ProxyDay;
-pub use questions::WriteContents;
-pub use record_search::{FoundEntries, RecordFilter, RecordPlace, SessionRead, SessionReads};
-pub use recovery::{Abandoned, Doubt, Evidence, Late, Resolve};
-pub use refusals::{FoundRefusals, Refusals, RefusedCall};
-pub use release::{Arming, Before, ClaimItem, Claimed, Claims, DueWrite, Finish, Outcome, Recheck};
-pub use requests::{Filed, NewRequest, Received, Request};
-pub use retention::{Retained, RetentionPeriods, RetentionPlace};
-pub use rollbacks::Point;
+pub use proxies::{
+    BeginProxyTask, ProxySuspension, ProxyTask, ProxyTaskEnd, ProxyTaskNotes, ProxyTaskStart, ProxyTaskState,
+    ProxyTaskUsage,
+};
+pub use proxy_days::ProxyDailyUsage;
+pub use record_search::{AuditEntryFilter, AuditSearchCursor, FoundAuditEntries, ListSessionReads, SessionRead};
+pub use recovery::{AbandonedClaims, HoldInDoubt, LookupEvidence, OverdueHolds, ResolveDoubt};
+pub use refusals::{ListRefusedCalls, RefusedCall, RefusedCallsPage};
+pub use release::{
+    ArmWrite, AttemptOutcome, ClaimDueWrites, ClaimItem, DueWrite, FinishAttempt, PolicyRecheck, StateBeforeWrite,
+    WriteClaimOutcome,
+};
+pub use retention::{RetentionCursor, RetentionPeriods, RetentionProgress};
+pub use rollbacks::RollbackPoint;
 pub use sessions::{LONGEST_TASK, Session, SessionFilter, StatedTask, TaskSource};
-pub use state::{Item, LONGEST_VALUE, SNAPSHOTS_OF_AGENT, Shelf, Snapshot, SnapshotContent, StateChanged, StateSet};
-pub use targets::Observation;
-pub use vault::{PutSecret, Rekey, SealedVersion, SecretRow, VaultRoot};
-pub use written::{FileOrigin, WrittenFiles};
+pub use state::{
+    LONGEST_VALUE, SNAPSHOTS_OF_AGENT, SetState, SnapshotContent, StateChanged, StateItem, StateScope, StateSnapshot,
+};
+pub use targets::SessionObservation;
+pub use vault::{PutSecret, RekeyVault, SealedSecretVersion, SecretRow, VaultRoot};
+pub use written_files::{FileOrigin, RecordWrittenFiles};
 
-use crate::desk::{Errand, Group, Pending, Query, UseCase};
-use crate::lane::Line;
-use crate::postgres::{AcknowledgedState, Patience, Server, Time};
-use crate::sqlite::{SqliteFile, SqliteTx, at_once};
+use crate::lane::ReadLane;
+use crate::postgres::{AcknowledgedState, DatabaseTimeSource, LockWait, PostgresStore};
+use crate::sqlite::{SqliteFile, SqliteTx, poll_now};
+use crate::unit_of_work::{CommitGroup, PendingCommand, StoreCommand, StoreQuery, UseCase};
 
 /// The store of one node.
 pub struct Store {
     node: NodeName,
     engine: Arc<Engine>,
-    line: Line,
-    last_alive: Option<Timestamp>,
+    line: ReadLane,
+    last_alive: Option<UtcMillis>,
 }
 
 enum Engine {
@@ -153,22 +163,22 @@ enum Engine {
         clock: Arc<dyn Clock>,
     },
     File(Box<SqliteFile>),
-    /// A file somebody else may be writing: for export and inspection.
+    /// A file that another process may be writing: for export and inspection.
     ReadOnly(Mutex<SqliteTx>),
-    /// A server: the connections of ordinary work, and those of the stop lane under a log of their own.
+    /// A server: the connections of ordinary work, and those of the stop lane with a log of their own.
     Server {
-        ordinary: Server,
-        stop: Server,
+        ordinary: PostgresStore,
+        stop: PostgresStore,
         ground: Arc<AcknowledgedState>,
     },
 }
 
 /// A database in memory that several nodes of a simulation share.
 #[derive(Clone)]
-pub struct Memory(Arc<Mutex<SqliteTx>>);
+pub struct MemoryDatabase(Arc<Mutex<SqliteTx>>);
 
-impl Memory {
-    /// An empty one.
+impl MemoryDatabase {
+    /// Creates an empty one.
     ///
     /// # Errors
     /// When SQLite cannot be used.
@@ -177,7 +187,7 @@ impl Memory {
     }
 }
 
-impl std::fmt::Debug for Memory {
+impl std::fmt::Debug for MemoryDatabase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Memory")
     }
@@ -193,23 +203,24 @@ impl Store {
     /// Opens or creates a SQLite file.
     ///
     /// # Errors
-    /// When the file is damaged, foreign, newer than this release, in use, or on a disk that cannot keep a promise.
+    /// When the file is damaged, not ours, newer than this release, in use, or on a disk that does not store data
+    /// durably.
     pub fn open_file(path: &Path, node: NodeName, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
         let opened = SqliteFile::open(path)?;
-        opened.0.look_through()?;
-        Self::on_file(opened, node, clock)
+        opened.0.check_pages()?;
+        Self::start_on_file(opened, node, clock)
     }
 
-    /// As [`Store::open_file`], without a look at every page, which takes as long as the file is large. Whoever opens it
-    /// like this has it looked through ([`Store::look_through`]) before anything relies on it.
+    /// Like [`Store::open_file`], without reading every page, which takes longer the larger the file is. The caller
+    /// must check the pages ([`Store::check_pages`]) before anything relies on them.
     ///
     /// # Errors
-    /// As [`Store::open_file`], except for damage that only shows in pages nobody has read yet.
+    /// As [`Store::open_file`], except for damage in pages that were not read yet.
     pub fn open_file_unread(path: &Path, node: NodeName, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
-        Self::on_file(SqliteFile::open(path)?, node, clock)
+        Self::start_on_file(SqliteFile::open(path)?, node, clock)
     }
 
-    fn on_file(
+    fn start_on_file(
         (mut file, mut tx): (SqliteFile, SqliteTx),
         node: NodeName,
         clock: Arc<dyn Clock>,
@@ -217,80 +228,80 @@ impl Store {
         let last_alive = register_on_sqlite(&mut tx, &node, clock.as_ref())?;
         tx.remember(clock.now())?;
         file.start(tx, node.clone(), clock)?;
-        Ok(Self::on(node, Engine::File(Box::new(file)), last_alive))
+        Ok(Self::with_engine(node, Engine::File(Box::new(file)), last_alive))
     }
 
-    /// Looks at every page of a SQLite file. A server looks after its own. It blocks.
+    /// Checks every page of a SQLite file. A server checks its own. This blocks.
     ///
     /// # Errors
     /// When the file is damaged or cannot be read.
-    pub fn look_through(&self) -> Result<(), StoreError> {
+    pub fn check_pages(&self) -> Result<(), StoreError> {
         match self.engine.as_ref() {
-            Engine::File(file) => file.look_through(),
+            Engine::File(file) => file.check_pages(),
             Engine::Inline { .. } | Engine::ReadOnly(_) | Engine::Server { .. } => Ok(()),
         }
     }
 
-    /// Opens a SQLite file only to read it, whoever else has it open. Nothing can be changed through it.
+    /// Opens a SQLite file read-only, even while others have it open. Nothing can be changed through it.
     ///
     /// # Errors
-    /// When there is no such file, or it is foreign, damaged or newer than this release.
+    /// When there is no such file, or it is not ours, damaged or newer than this release.
     pub fn open_to_read(path: &Path) -> Result<Self, StoreError> {
         let node = NodeName::new("reader").map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let engine = Engine::ReadOnly(Mutex::new(sqlite::open_to_read(path)?));
-        Ok(Self::on(node, engine, None))
+        Ok(Self::with_engine(node, engine, None))
     }
 
     /// A node of a simulation.
     ///
     /// # Errors
     /// When the node cannot be registered.
-    pub fn in_memory(memory: &Memory, node: NodeName, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+    pub fn in_memory(memory: &MemoryDatabase, node: NodeName, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
         let shared = Arc::clone(&memory.0);
         let mut tx = shared.lock().unwrap_or_else(PoisonError::into_inner);
         let last_alive = register_on_sqlite(&mut tx, &node, clock.as_ref())?;
         drop(tx);
-        Ok(Self::on(node, Engine::Inline { shared, clock }, last_alive))
+        Ok(Self::with_engine(node, Engine::Inline { shared, clock }, last_alive))
     }
 
-    /// Connects to PostgreSQL. Time is the server's, so that all nodes share one clock.
+    /// Connects to PostgreSQL. The time comes from the server, so that all nodes share one clock.
     ///
     /// # Errors
     /// When the server cannot be reached, may lose acknowledged work, or has a newer schema.
     pub fn open_server(url: &str, node: NodeName) -> Result<Self, StoreError> {
-        Self::connect(url, node, Time::Database)
+        Self::connect(url, node, DatabaseTimeSource::Database)
     }
 
-    /// As [`Store::open_server`], with an injected clock. For tests.
+    /// Like [`Store::open_server`], with an injected clock. For tests.
     ///
     /// # Errors
     /// As [`Store::open_server`].
     pub fn open_server_with_clock(url: &str, node: NodeName, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
-        Self::connect(url, node, Time::Injected(clock))
+        Self::connect(url, node, DatabaseTimeSource::Injected(clock))
     }
 
-    fn connect(url: &str, node: NodeName, time: Time) -> Result<Self, StoreError> {
-        let (register, mut answer) = Pending::new(recovery::Register { node: node.clone() });
+    fn connect(url: &str, node: NodeName, time: DatabaseTimeSource) -> Result<Self, StoreError> {
+        let (register, mut answer) = PendingCommand::new(recovery::RegisterNode { node: node.clone() });
         let ground = Arc::new(AcknowledgedState::default());
         let with = (register as Box<_>, Arc::clone(&ground));
-        let ordinary = Server::open(url, node.clone(), time.clone(), Patience::Ordinary, with)?;
+        let ordinary = PostgresStore::open(url, node.clone(), time.clone(), LockWait::Ordinary, with)?;
         let stopped = || StoreError::Unavailable("the writer stopped".into());
         let last_alive = answer.try_recv().map_err(|_| stopped())??;
         let log = lane::log_of(&node)?;
-        let (register, _) = Pending::new(recovery::Register { node: log.clone() });
-        let stop = Server::open(url, log, time, Patience::Short, (register, Arc::clone(&ground)))?;
-        Ok(Self::on(node, Engine::Server { ordinary, stop, ground }, last_alive))
+        let (register, _) = PendingCommand::new(recovery::RegisterNode { node: log.clone() });
+        let stop = PostgresStore::open(url, log, time, LockWait::Short, (register, Arc::clone(&ground)))?;
+        Ok(Self::with_engine(node, Engine::Server { ordinary, stop, ground }, last_alive))
     }
 
-    /// This node.
+    /// The name of this node.
     #[must_use]
     pub fn node(&self) -> &NodeName {
         &self.node
     }
 
-    /// When any node was last alive before this one started. The time since is how long nobody was here.
+    /// When any node was last alive before this one started: no node was running since then.
     #[must_use]
-    pub fn last_alive(&self) -> Option<Timestamp> {
+    pub fn last_alive(&self) -> Option<UtcMillis> {
         self.last_alive
     }
 
@@ -304,10 +315,10 @@ impl Store {
     }
 
     async fn submit<U: UseCase + Sync>(&self, case: U) -> Result<U::Out, StoreError> {
-        let (errand, answer) = Pending::new(case);
+        let (errand, answer) = PendingCommand::new(case);
         match self.engine.as_ref() {
             Engine::Inline { shared, clock } => {
-                let mut group: [Box<dyn Errand<SqliteTx>>; 1] = [errand];
+                let mut group: [Box<dyn StoreCommand<SqliteTx>>; 1] = [errand];
                 let mut tx = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let fault = tx.commit_group(&self.node, clock.as_ref(), &mut group).err();
                 let [errand] = group;
@@ -320,71 +331,71 @@ impl Store {
         answer.await.map_err(|_| StoreError::Unavailable("the writer stopped".into()))?
     }
 
-    async fn ask<Q: Query + Sync>(&self, query: Q) -> Result<Q::Out, StoreError> {
+    async fn ask<Q: StoreQuery + Sync>(&self, query: Q) -> Result<Q::Out, StoreError> {
         self.ask_over(self.line, query).await
     }
 
     /// Records that this node has started.
     ///
     /// # Errors
-    /// When the record cannot be written.
-    pub async fn started(&self, release: &'static str) -> Result<(), StoreError> {
-        self.submit(recovery::Started { version: release }).await
+    /// When the entry cannot be written.
+    pub async fn record_start(&self, release: &'static str) -> Result<(), StoreError> {
+        self.submit(recovery::RecordNodeStart { version: release }).await
     }
 
     /// Admits a judged write.
     ///
     /// # Errors
     /// When it is frozen, a duplicate, or cannot be recorded.
-    pub async fn admit(&self, admission: Admission) -> Result<Admitted, StoreError> {
-        self.submit(admission::Admit::new(admission)).await
+    pub async fn admit(&self, admission: Admission) -> Result<AdmissionOutcome, StoreError> {
+        self.submit(admission::AdmitWrite::new(admission)).await
     }
 
-    /// Decides a question.
+    /// Decides an approval request.
     ///
     /// # Errors
-    /// When the one who decides is no person, or the answer is not offered.
-    pub async fn decide(&self, decision: Decision) -> Result<Decided, StoreError> {
+    /// When the caller is not a person, or the answer is not offered.
+    pub async fn decide(&self, decision: DecideApproval) -> Result<DecisionOutcome, StoreError> {
         self.submit(decision).await
     }
 
-    /// Ends questions whose time is up.
+    /// Expires approval requests whose time is up.
     ///
     /// # Errors
     /// When that cannot be recorded.
     pub async fn expire_approvals(&self, limit: u32) -> Result<Vec<ApprovalId>, StoreError> {
-        self.submit(approvals::ExpireDue { limit }).await
+        self.submit(approvals::ExpireDueApprovals { limit }).await
     }
 
     /// Stops a write before anything leaves.
     ///
     /// # Errors
     /// When there is no such write for this caller.
-    pub async fn cancel(&self, hold: HoldId, by: Actor) -> Result<Cancelled, StoreError> {
-        self.submit(people::Cancel { hold, by }).await
+    pub async fn cancel(&self, hold: HoldId, by: Actor) -> Result<CancelHoldOutcome, StoreError> {
+        self.submit(hold_interventions::CancelHold { hold, by }).await
     }
 
-    /// Stops everything of a service that has not started, and sees to it that nothing of the rest is tried again.
+    /// Stops all writes of a service that have not started, and prevents retries of the rest.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn cancel_service(&self, service: ServiceName, by: Actor) -> Result<Ended, StoreError> {
-        self.submit(people::CancelService { service, by, code: stops::CODE }).await
+    pub async fn cancel_service(&self, service: ServiceName, by: Actor) -> Result<ServiceHoldsCancelled, StoreError> {
+        self.submit(hold_interventions::CancelServiceHolds { service, by, code: stop_orders::CODE }).await
     }
 
-    /// Holds a write longer, or lets it go now.
+    /// Holds a write longer, or releases it now.
     ///
     /// # Errors
     /// When the write is not waiting.
-    pub async fn retime(&self, hold: HoldId, by: Actor, timing: Timing) -> Result<Hold, StoreError> {
-        self.submit(people::Retime { hold, by, timing }).await
+    pub async fn retime(&self, hold: HoldId, by: Actor, timing: HoldTiming) -> Result<Hold, StoreError> {
+        self.submit(hold_interventions::ChangeHoldTiming { hold, by, timing }).await
     }
 
-    /// Takes a person's word on a write that cannot go on without one.
+    /// Applies a person's decision to a write that cannot continue without one.
     ///
     /// # Errors
-    /// When it has moved on, or the word does not fit its state.
-    pub async fn settle(&self, settle: Settle) -> Result<Hold, StoreError> {
+    /// When it has changed meanwhile, or the decision does not fit its state.
+    pub async fn settle(&self, settle: SettleHold) -> Result<Hold, StoreError> {
         self.submit(settle).await
     }
 
@@ -392,22 +403,22 @@ impl Store {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<Hold>, StoreError> {
-        self.ask(release::Due { now, limit }).await
+    pub async fn due_holds(&self, now: UtcMillis, limit: u32) -> Result<Vec<Hold>, StoreError> {
+        self.ask(release::ListDueWrites { now, limit }).await
     }
 
-    /// Writes that may be claimed now: the first `each` of every agent at every service, without those of services that
-    /// have to wait.
+    /// Writes that may be claimed now: the first `each` of every agent at every service, except services that have to
+    /// wait.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn due_by_agent(
         &self,
-        now: Timestamp,
+        now: UtcMillis,
         (each, limit): (u32, u32),
         except: Vec<ServiceName>,
     ) -> Result<Vec<DueWrite>, StoreError> {
-        self.ask(release::DueByAgent { now, each, limit, except }).await
+        self.ask(release::ListDueWritesByAgent { now, each, limit, except }).await
     }
 
     /// How many writes wait, due or not, by service and agent.
@@ -415,22 +426,22 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn waiting_writes(&self) -> Result<Vec<(ServiceName, AgentName, u64)>, StoreError> {
-        self.ask(release::WaitingWrites).await
+        self.ask(release::CountWaitingWrites).await
     }
 
-    /// Every write in doubt, the oldest first.
+    /// Every write with an uncertain outcome, the oldest first.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn doubts(&self, limit: u32) -> Result<Vec<Doubt>, StoreError> {
-        self.ask(recovery::Doubts { limit }).await
+    pub async fn doubts(&self, limit: u32) -> Result<Vec<HoldInDoubt>, StoreError> {
+        self.ask(recovery::ListHoldsInDoubt { limit }).await
     }
 
     /// Claims due writes for this node.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn claim(&self, claims: Claims) -> Result<Vec<Claimed>, StoreError> {
+    pub async fn claim(&self, claims: ClaimDueWrites) -> Result<Vec<WriteClaimOutcome>, StoreError> {
         self.submit(claims).await
     }
 
@@ -438,72 +449,77 @@ impl Store {
     ///
     /// # Errors
     /// When the claim is no longer ours, something is frozen, or the bytes are not the approved ones.
-    pub async fn arm(&self, arming: Arming) -> Result<Permit, StoreError> {
+    pub async fn arm(&self, arming: ArmWrite) -> Result<Permit, StoreError> {
         self.submit(arming).await
     }
 
-    /// Records how an attempt went.
+    /// Records the outcome of an attempt.
     ///
     /// # Errors
     /// When the claim is no longer ours.
-    pub async fn finish(&self, finish: Finish) -> Result<Hold, StoreError> {
+    pub async fn finish(&self, finish: FinishAttempt) -> Result<Hold, StoreError> {
         self.submit(finish).await
     }
 
-    /// Takes up claims nobody works on any more.
+    /// Takes over claims whose worker is gone.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn recover(&self, which: Abandoned, limit: u32, message: MessageId) -> Result<Vec<HoldId>, StoreError> {
-        self.submit(recovery::Recover { which, limit, message }).await
+    pub async fn recover(
+        &self,
+        which: AbandonedClaims,
+        limit: u32,
+        message: MessageId,
+    ) -> Result<Vec<HoldId>, StoreError> {
+        self.submit(recovery::RecoverClaims { which, limit, message }).await
     }
 
-    /// Applies the grace rule to writes that came due while nobody was here.
+    /// Applies the grace rule to writes that became due while no node was running.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn overdue(&self, limit: u32, message: MessageId) -> Result<Late, StoreError> {
-        self.submit(recovery::Overdues { limit, message }).await
+    pub async fn apply_grace_rule(&self, limit: u32, message: MessageId) -> Result<OverdueHolds, StoreError> {
+        self.submit(recovery::ApplyGraceRule { limit, message }).await
     }
 
     /// Leaves every open write to a person after a restore, a page at a time.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn after_restore(&self, after: HoldId, limit: u32) -> Result<Vec<HoldId>, StoreError> {
-        self.submit(recovery::AfterRestore { after, limit }).await
+    pub async fn require_person_after_restore(&self, after: HoldId, limit: u32) -> Result<Vec<HoldId>, StoreError> {
+        self.submit(recovery::SetAsideAfterRestore { after, limit }).await
     }
 
-    /// Writes whose outcome is unclear and whose service has settled.
+    /// Writes with an uncertain outcome whose service has had time to settle.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn doubtful(&self, now: Timestamp, limit: u32) -> Result<Vec<Hold>, StoreError> {
-        self.ask(recovery::Doubtful { now, limit }).await
+    pub async fn doubtful_holds(&self, now: UtcMillis, limit: u32) -> Result<Vec<Hold>, StoreError> {
+        self.ask(recovery::ListDueLookups { now, limit }).await
     }
 
-    /// Records what a lookup showed.
+    /// Records the result of a lookup.
     ///
     /// # Errors
-    /// When the write has moved on.
-    pub async fn resolve(&self, resolve: Resolve) -> Result<Hold, StoreError> {
+    /// When the write has changed meanwhile.
+    pub async fn resolve(&self, resolve: ResolveDoubt) -> Result<Hold, StoreError> {
         self.submit(resolve).await
     }
 
-    /// Freezes a scope. Answers with the writes that could no longer be stopped.
+    /// Freezes a scope. Gives the writes that could no longer be stopped.
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn freeze(&self, scope: Scope, by: Actor, reason: String) -> Result<Vec<HoldId>, StoreError> {
-        self.submit(freezes::Place { scope, by, reason }).await
+    pub async fn freeze(&self, scope: FreezeTarget, by: Actor, reason: String) -> Result<Vec<HoldId>, StoreError> {
+        self.submit(freezes::PlaceFreeze { scope, by, reason }).await
     }
 
     /// Lifts a freeze.
     ///
     /// # Errors
     /// When there is none.
-    pub async fn unfreeze(&self, scope: Scope, by: Actor) -> Result<(), StoreError> {
-        self.submit(freezes::Lift { scope, by }).await
+    pub async fn unfreeze(&self, scope: FreezeTarget, by: Actor) -> Result<(), StoreError> {
+        self.submit(freezes::LiftFreeze { scope, by }).await
     }
 
     /// Every freeze in force.
@@ -511,7 +527,7 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn freezes(&self) -> Result<Vec<Freeze>, StoreError> {
-        self.ask(freezes::InForce).await
+        self.ask(freezes::ListFreezes).await
     }
 
     /// One held write.
@@ -519,7 +535,7 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn hold(&self, id: HoldId) -> Result<Option<Hold>, StoreError> {
-        self.ask(holds::ById(id)).await
+        self.ask(holds::GetHold(id)).await
     }
 
     /// Held writes by id, a page at a time.
@@ -527,52 +543,54 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn holds(&self, after: Option<HoldId>, limit: u32) -> Result<Vec<Hold>, StoreError> {
-        self.ask(people::Listed { after, limit }).await
+        self.ask(hold_interventions::ListHoldsAfter { after, limit }).await
     }
 
-    /// One question with the writes it covers.
+    /// One approval request with the writes it covers.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn approval(&self, id: ApprovalId) -> Result<Option<Card>, StoreError> {
-        self.ask(approvals::ById(id)).await
+    pub async fn approval(&self, id: ApprovalId) -> Result<Option<ApprovalCard>, StoreError> {
+        self.ask(approvals::GetApproval(id)).await
     }
 
-    /// Questions nobody has answered yet.
+    /// Open approval requests.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn open_approvals(&self, limit: u32) -> Result<Vec<Approval>, StoreError> {
-        self.ask(approvals::Open { limit }).await
+        self.ask(approvals::ListOpenApprovals { limit }).await
     }
 
-    /// Every standing yes an asker has.
+    /// Every standing approval of an asker.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn allowances_of(&self, asker: Asker) -> Result<Vec<Allowance>, StoreError> {
-        self.ask(allowances::OfAsker(asker)).await
+    pub async fn allowances_of(&self, asker: ApprovalRequester) -> Result<Vec<Allowance>, StoreError> {
+        self.ask(allowances::ListAskerAllowances(asker)).await
     }
 
-    /// Every standing yes there is or was.
+    /// Every standing approval, including ended ones.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn allowances(&self, limit: u32) -> Result<Vec<Allowance>, StoreError> {
-        self.ask(allowances::All { limit }).await
+        self.ask(allowances::ListAllowances { limit }).await
     }
 
-    /// Takes a standing yes back.
+    /// Revokes a standing approval.
     ///
     /// # Errors
-    /// When there is none that still counts.
-    pub async fn revoke(&self, id: AllowanceId, by: Actor) -> Result<(), StoreError> {
-        self.submit(allowances::Revoke { id, by }).await
+    /// When there is no active one with this id.
+    pub async fn revoke_allowance(&self, id: AllowanceId, by: Actor) -> Result<(), StoreError> {
+        self.submit(allowances::RevokeAllowance { id, by }).await
     }
 }
 
 /// Registers a node on a connection that has no writer yet.
-fn register_on_sqlite(tx: &mut SqliteTx, node: &NodeName, clock: &dyn Clock) -> Result<Option<Timestamp>, StoreError> {
-    let mut group = Group { now: clock.now(), log: node.clone(), life: 0, head: Head::genesis(node) };
-    tx.alone(|tx| at_once(desk::perform(&recovery::Register { node: node.clone() }, tx, &mut group)))?
+fn register_on_sqlite(tx: &mut SqliteTx, node: &NodeName, clock: &dyn Clock) -> Result<Option<UtcMillis>, StoreError> {
+    let mut group = CommitGroup { now: clock.now(), log: node.clone(), life: 0, head: ChainHead::genesis(node) };
+    tx.run_in_transaction(|tx| {
+        poll_now(unit_of_work::perform(&recovery::RegisterNode { node: node.clone() }, tx, &mut group))
+    })?
 }

@@ -1,18 +1,18 @@
-//! Lists for people: writes and questions, filtered, a page at a time.
+//! Lists for people: writes and approval requests, filtered, a page at a time.
 
 use sluice_core::approval::Approval;
 use sluice_core::hold::Hold;
 use sluice_core::ids::SessionId;
-use sluice_core::{AgentName, ApprovalId, CallId, HoldId, ServiceName, Timestamp};
+use sluice_core::{AgentName, ApprovalId, CallId, HoldId, ServiceName, UtcMillis};
 
 use crate::Store;
 use crate::approvals;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
 use crate::holds::{self, columns};
-use crate::sql::{Tx, params};
+use crate::sql::{StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
-/// How far the ids of a call and its writes may lie apart, in milliseconds.
+/// How far the ids of a call and its writes may be apart, in milliseconds.
 const APART: u128 = 60_000;
 
 macro_rules! page {
@@ -32,35 +32,35 @@ const OLDEST_FIRST: &str = page!("WHERE h.id > ?1", "ORDER BY h.id LIMIT ?7");
 const NEWEST_FIRST: &str = page!("WHERE h.id < ?1", "ORDER BY h.id DESC LIMIT ?7");
 const OF_CALL: &str = columns!("WHERE h.id >= ?1 AND h.id <= ?2 AND h.call = ?3 ORDER BY h.id");
 
-/// Which writes are wanted. An empty filter wants all.
+/// Which writes to list. An empty filter lists all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HoldFilter {
-    /// Of this agent.
+    /// Only writes of this agent.
     pub agent: Option<AgentName>,
-    /// At this service.
+    /// Only writes at this service.
     pub service: Option<ServiceName>,
-    /// In one of these states, by word; none means any.
+    /// Only writes in one of these states, by name; an empty list means any.
     pub states: Vec<&'static str>,
-    /// Of those that are `ready`, only the ones of which an attempt failed.
+    /// Of those that are `ready`, only the ones with a failed attempt.
     pub retrying_only: bool,
-    /// Asked in this session.
+    /// Only writes requested in this session.
     pub session: Option<SessionId>,
-    /// Over, and not before then.
-    pub ended_since: Option<Timestamp>,
-    /// From the newest back.
+    /// Only writes that have ended at this time or later.
+    pub ended_since: Option<UtcMillis>,
+    /// Newest first.
     pub newest_first: bool,
 }
 
-struct Holds {
+struct ListHolds {
     filter: HoldFilter,
     after: Option<HoldId>,
     limit: u32,
 }
 
-impl Query for Holds {
+impl StoreQuery for ListHolds {
     type Out = Vec<Hold>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Hold>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<Hold>, StoreError> {
         let HoldFilter { agent, service, states, retrying_only, session, ended_since, newest_first } = &self.filter;
         let (sql, end) = if *newest_first { (NEWEST_FIRST, u128::MAX) } else { (OLDEST_FIRST, 0) };
         let after = self.after.map_or(end, HoldId::bits);
@@ -74,12 +74,12 @@ impl Query for Holds {
     }
 }
 
-struct OfCall(CallId);
+struct ListCallHolds(CallId);
 
-impl Query for OfCall {
+impl StoreQuery for ListCallHolds {
     type Out = Vec<Hold>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Hold>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<Hold>, StoreError> {
         // Both ids begin with their time and are made for one call: no index is needed to find one near the other.
         let began = self.0.bits() >> 80;
         let from = began.saturating_sub(APART) << 80;
@@ -88,25 +88,25 @@ impl Query for OfCall {
     }
 }
 
-/// Which questions are wanted. An empty filter wants all.
+/// Which approval requests to list. An empty filter lists all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApprovalFilter {
-    /// In this state, by word.
+    /// Only requests in this state, by name.
     pub state: Option<&'static str>,
-    /// About writes of this agent.
+    /// Only requests about writes of this agent.
     pub agent: Option<AgentName>,
 }
 
-struct Approvals {
+struct ListApprovals {
     filter: ApprovalFilter,
     after: Option<ApprovalId>,
     limit: u32,
 }
 
-impl Query for Approvals {
+impl StoreQuery for ListApprovals {
     type Out = Vec<Approval>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Approval>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<Approval>, StoreError> {
         let before = self.after.map_or(u128::MAX, ApprovalId::bits);
         let params = params![before, self.filter.state, self.filter.agent.as_ref(), self.limit];
         tx.rows(approvals::PAGE, &params).await?.into_iter().map(approvals::decode).collect()
@@ -117,13 +117,13 @@ const BY_STATE: &str = "SELECT CASE WHEN state = 'ready' AND attempts > 0 THEN '
      FROM holds WHERE state NOT IN ('done', 'cancelled', 'denied', 'expired', 'discarded', 'blocked') \
      GROUP BY 1 ORDER BY 1";
 
-/// How many writes are in which state, those that are over left out.
-struct ByState;
+/// How many writes are in each state, without those that have ended.
+struct CountHoldsByState;
 
-impl Query for ByState {
+impl StoreQuery for CountHoldsByState {
     type Out = Vec<(String, u64)>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         let rows = tx.rows(BY_STATE, &[]).await?;
         rows.into_iter()
             .map(|row| {
@@ -134,18 +134,18 @@ impl Query for ByState {
     }
 }
 
-/// Nothing but a commit: the node's row says that it is alive.
-struct Beat;
+/// Only a commit: the node's row then says that it is alive.
+struct RecordHeartbeat;
 
-impl UseCase for Beat {
+impl UseCase for RecordHeartbeat {
     type Out = ();
-    async fn run<T: Tx>(&self, _: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, _: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         Ok(())
     }
 }
 
 impl Store {
-    /// Writes that fit a filter, a page at a time.
+    /// Writes that match a filter, a page at a time.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -155,26 +155,26 @@ impl Store {
         after: Option<HoldId>,
         limit: u32,
     ) -> Result<Vec<Hold>, StoreError> {
-        self.ask(Holds { filter, after, limit }).await
+        self.ask(ListHolds { filter, after, limit }).await
     }
 
-    /// How many writes are in which state, those that are over left out.
+    /// How many writes are in each state, without those that have ended.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn holds_by_state(&self) -> Result<Vec<(String, u64)>, StoreError> {
-        self.ask(ByState).await
+        self.ask(CountHoldsByState).await
     }
 
-    /// The writes a call became.
+    /// The writes that a call created.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn holds_of_call(&self, call: CallId) -> Result<Vec<Hold>, StoreError> {
-        self.ask(OfCall(call)).await
+        self.ask(ListCallHolds(call)).await
     }
 
-    /// Questions that fit a filter, newest first, a page at a time.
+    /// Approval requests that match a filter, newest first, a page at a time.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -184,14 +184,14 @@ impl Store {
         after: Option<ApprovalId>,
         limit: u32,
     ) -> Result<Vec<Approval>, StoreError> {
-        self.ask(Approvals { filter, after, limit }).await
+        self.ask(ListApprovals { filter, after, limit }).await
     }
 
-    /// Says that this node is alive. Leaves nothing on record.
+    /// Records that this node is alive. Writes no audit entry.
     ///
     /// # Errors
     /// When that cannot be written.
-    pub async fn beat(&self) -> Result<(), StoreError> {
-        self.submit(Beat).await
+    pub async fn record_heartbeat(&self) -> Result<(), StoreError> {
+        self.submit(RecordHeartbeat).await
     }
 }

@@ -10,7 +10,7 @@ pub(crate) struct Migration {
     pub sql: &'static str,
 }
 
-/// Every step there ever was.
+/// All steps, in order.
 pub(crate) const ALL: &[Migration] = &[
     Migration { version: 1, sql: include_str!("../migrations/0001_first.sql") },
     Migration { version: 2, sql: include_str!("../migrations/0002_gateway.sql") },
@@ -28,9 +28,10 @@ pub(crate) const ALL: &[Migration] = &[
     Migration { version: 14, sql: include_str!("../migrations/0014_operations.sql") },
     Migration { version: 15, sql: include_str!("../migrations/0015_proxy_budgets.sql") },
     Migration { version: 16, sql: include_str!("../migrations/0016_nodes.sql") },
+    Migration { version: 17, sql: include_str!("../migrations/0017_archive.sql") },
 ];
 
-/// The schema this release writes.
+/// The schema version that this release writes.
 pub const CURRENT: i64 = {
     let mut newest = 0;
     let mut at = 0;
@@ -44,7 +45,7 @@ pub const CURRENT: i64 = {
     newest
 };
 
-/// The steps a database of this version still needs.
+/// The steps that a database of this version still needs.
 pub(crate) fn missing(found: i64) -> Result<impl Iterator<Item = &'static Migration>, StoreError> {
     if found > CURRENT {
         return Err(StoreError::NewerSchema { found, known: CURRENT });

@@ -1,19 +1,20 @@
 //! Tools of mounted servers: which definition of each was accepted, and which one waits for a person.
 //!
-//! Promise: what a server says at first is pinned whole, byte for byte; whatever differs from the pin, or comes later,
-//! or looks like an attack waits; a yes is bound to the digest of what was shown, and is on record with who gave it.
+//! Promise: the first definitions of a server are pinned completely, byte for byte. A definition that differs from the
+//! pin, is added later, or looks like an attack waits. An acceptance is bound to the digest of what was shown, and is
+//! recorded with the person who gave it.
 
 use sha2::{Digest as _, Sha256};
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, HoldId, ServiceName, Timestamp};
+use sluice_core::{Actor, HoldId, ServiceName, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::outbox::{self, Message, Severity};
-use crate::people::CancelService;
-use crate::sql::{Row, Tx, params};
+use crate::hold_interventions::CancelServiceHolds;
+use crate::outbox::{self, MessageSeverity, OutboxMessage};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 const OF_MOUNT: &str = "SELECT tool, accepted, accepted_by, accepted_at, waiting, reason, since, read_only_by, read_only_at \
      FROM mount_tools WHERE mount = ?1 ORDER BY tool";
@@ -30,16 +31,16 @@ const READ_ONLY: &str = "UPDATE mount_tools SET read_only_by = ?3, read_only_at 
 
 /// Why a definition waits for a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitsFor {
+pub enum ToolReviewReason {
     /// It differs from the accepted one.
     Changed,
-    /// It came after the others were pinned.
+    /// It was added after the others were pinned.
     New,
     /// It looks like an attack on agents.
     Suspicious,
 }
 
-impl WaitsFor {
+impl ToolReviewReason {
     const ALL: [Self; 3] = [Self::Changed, Self::New, Self::Suspicious];
 
     /// The word in rows and answers.
@@ -53,58 +54,58 @@ impl WaitsFor {
     }
 }
 
-/// A definition a server gave.
+/// A definition that a server gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenTool {
-    /// The server's name for it.
+    /// The server's name for the tool.
     pub tool: String,
-    /// Canonical JSON, all of it.
+    /// The whole definition as canonical JSON.
     pub definition: String,
-    /// It looks like an attack on agents.
+    /// Whether it looks like an attack on agents.
     pub suspicious: bool,
 }
 
-/// How one tool stands.
+/// The state of one tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinnedTool {
-    /// The server's name for it.
+    /// The server's name for the tool.
     pub tool: String,
     /// The accepted definition, with who accepted it and when.
-    pub accepted: Option<(String, String, Timestamp)>,
-    /// The one that waits, why and since when.
-    pub waiting: Option<(String, WaitsFor, Timestamp)>,
+    pub accepted: Option<(String, String, UtcMillis)>,
+    /// The waiting definition, why it waits and since when.
+    pub waiting: Option<(String, ToolReviewReason, UtcMillis)>,
     /// Who accepted that the tool only reads, and when. It holds for the accepted definition; a change ends it.
-    pub read_only: Option<(String, Timestamp)>,
+    pub read_only: Option<(String, UtcMillis)>,
 }
 
-/// What a person says about the effect of tools they accept.
+/// What a person says about the effect of the tools they accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Effects {
-    /// Nothing: a tool that is accepted counts as a write.
+pub enum ToolEffectClaim {
+    /// Nothing: an accepted tool counts as a write.
     #[default]
     Unsaid,
     /// They only read.
     ReadOnly,
-    /// They write, whatever was accepted before.
+    /// They write, even if they were accepted as read-only before.
     Write,
 }
 
-/// The digest a definition is accepted by: SHA-256 of its canonical JSON, in hex.
+/// The digest by which a definition is accepted: SHA-256 of its canonical JSON, in hex.
 #[must_use]
 pub fn definition_digest(definition: &str) -> String {
     Sha256::digest(definition.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-struct Note {
+struct RecordMountTools {
     mount: String,
     seen: Vec<SeenTool>,
     message: MessageId,
 }
 
-impl UseCase for Note {
+impl UseCase for RecordMountTools {
     type Out = Vec<PinnedTool>;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<PinnedTool>, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<PinnedTool>, StoreError> {
         let (now, mount, by) = (desk.now, self.mount.as_str(), desk.actor());
         let mut pins = pinned(desk.rows(OF_MOUNT, params![mount]).await?)?;
         let at_first = pins.is_empty();
@@ -132,12 +133,12 @@ impl UseCase for Note {
                 continue;
             }
             let why = match (seen.suspicious, accepted.is_some()) {
-                (true, _) => WaitsFor::Suspicious,
-                (false, true) => WaitsFor::Changed,
-                (false, false) => WaitsFor::New,
+                (true, _) => ToolReviewReason::Suspicious,
+                (false, true) => ToolReviewReason::Changed,
+                (false, false) => ToolReviewReason::New,
             };
             desk.write_one(WAITS, params![mount, tool, definition, why.as_str(), now]);
-            // One that keeps changing while it waits is no news to people: they are told once.
+            // A definition that keeps changing while it waits is not new: people are notified once.
             news += usize::from(waiting.is_none());
             waits.push(
                 serde_json::json!({"tool": tool, "reason": why.as_str(), "digest": definition_digest(definition)}),
@@ -150,41 +151,45 @@ impl UseCase for Note {
         }
         if !began.is_empty() {
             let digest = definition_digest(&self.seen.iter().map(|seen| seen.definition.as_str()).collect::<String>());
-            let fact = Fact::new("mount.pinned", by.clone()).with("mount", mount).with("tools", began.len());
+            let fact = AuditFact::new("mount.pinned", by.clone()).with("mount", mount).with("tools", began.len());
             desk.record(fact.with("digest", digest));
         }
         if !waits.is_empty() {
             let shown = waits.get(..waits.len().min(20)).unwrap_or_default().to_vec();
-            let fact = Fact::new("mount.changed", by).with("mount", mount).with("tools", waits.len());
+            let fact = AuditFact::new("mount.changed", by).with("mount", mount).with("tools", waits.len());
             desk.record(fact.with("first", serde_json::Value::Array(shown.clone())));
             if news == 0 {
                 return Ok(pins);
             }
             let text = format!(
-                "{} of `{mount}` wait for a person: sluice mounts diff {mount}",
+                "{} of `{mount}` waiting for review: run `sluice mounts diff {mount}`",
                 if waits.len() == 1 { "one tool".to_owned() } else { format!("{} tools", waits.len()) }
             );
             let body = serde_json::json!({"mount": mount, "tools": shown, "text": text});
-            let message =
-                Message { id: self.message, topic: "mount.changed".into(), severity: Severity::Warning, body };
+            let message = OutboxMessage {
+                id: self.message,
+                topic: "mount.changed".into(),
+                severity: MessageSeverity::Warning,
+                body,
+            };
             outbox::put(desk, &message);
         }
         Ok(pins)
     }
 }
 
-struct Accept {
+struct AcceptMountTools {
     mount: String,
     tools: Vec<(String, String)>,
-    effects: Effects,
+    effects: ToolEffectClaim,
     by: Actor,
 }
 
-impl UseCase for Accept {
+impl UseCase for AcceptMountTools {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
-        // SECURITY: whoever would use a tool must not be the one who says that it may change.
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        // SECURITY: an agent that uses a tool must not decide that the tool may change.
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
@@ -195,16 +200,16 @@ impl UseCase for Accept {
             let pin = pins.iter().find(|pin| pin.tool == *tool).ok_or_else(missing)?;
             let (text, why) = match (&pin.waiting, &pin.accepted, self.effects) {
                 (Some((text, why, _)), ..) => (text, Some(why.as_str())),
-                // What was accepted before can be said to read, or no longer to.
-                (None, Some((text, ..)), Effects::ReadOnly | Effects::Write) => (text, None),
+                // A definition accepted earlier can be marked as read-only, or no longer so.
+                (None, Some((text, ..)), ToolEffectClaim::ReadOnly | ToolEffectClaim::Write) => (text, None),
                 (None, _, _) => return Err(missing()),
             };
-            // What was shown must be what is accepted.
+            // The accepted definition must be the one that was shown.
             if definition_digest(text) != *digest {
                 return Err(StoreError::Conflict);
             }
             let fact = |kind: &str| {
-                let fact = Fact::new(kind, self.by.clone()).with("mount", mount).with("tool", tool);
+                let fact = AuditFact::new(kind, self.by.clone()).with("mount", mount).with("tool", tool);
                 fact.with("digest", digest)
             };
             if let Some(why) = why {
@@ -213,13 +218,13 @@ impl UseCase for Accept {
             }
             let by = self.by.to_string();
             match self.effects {
-                Effects::Unsaid => {}
-                Effects::ReadOnly => {
+                ToolEffectClaim::Unsaid => {}
+                ToolEffectClaim::ReadOnly => {
                     desk.write_one(READ_ONLY, params![mount, tool.as_str(), by.as_str(), now]);
                     desk.record(fact("mount.read_only"));
                 }
-                Effects::Write => {
-                    let (nobody, never): (Option<&str>, Option<Timestamp>) = (None, None);
+                ToolEffectClaim::Write => {
+                    let (nobody, never): (Option<&str>, Option<UtcMillis>) = (None, None);
                     desk.write_one(READ_ONLY, params![mount, tool.as_str(), nobody, never]);
                     desk.record(fact("mount.writes"));
                 }
@@ -229,56 +234,56 @@ impl UseCase for Accept {
     }
 }
 
-/// What of the mounts became another when the configuration was taken up.
+/// How the mounts changed when the configuration was reloaded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MountsChange {
     /// New ones.
     pub added: Vec<String>,
-    /// Those set up otherwise.
+    /// Mounts with changed settings.
     pub changed: Vec<String>,
-    /// Those that are gone.
+    /// Removed mounts.
     pub removed: Vec<String>,
 }
 
-struct Changed(MountsChange, Actor);
+struct RecordMountsChange(MountsChange, Actor);
 
-impl UseCase for Changed {
+impl UseCase for RecordMountsChange {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let Self(MountsChange { added, changed, removed }, by) = self;
-        let fact = Fact::new("mounts.reloaded", by.clone()).with("added", added.join(" "));
+        let fact = AuditFact::new("mounts.reloaded", by.clone()).with("added", added.join(" "));
         desk.record(fact.with("changed", changed.join(" ")).with("removed", removed.join(" ")));
         Ok(())
     }
 }
 
-struct OfMount(String);
+struct ListMountTools(String);
 
-impl Query for OfMount {
+impl StoreQuery for ListMountTools {
     type Out = Vec<PinnedTool>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<PinnedTool>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<PinnedTool>, StoreError> {
         pinned(tx.rows(OF_MOUNT, &params![self.0.as_str()]).await?)
     }
 }
 
-fn pinned(rows: Vec<Row>) -> Result<Vec<PinnedTool>, StoreError> {
+fn pinned(rows: Vec<SqlRow>) -> Result<Vec<PinnedTool>, StoreError> {
     rows.into_iter().map(decode).collect()
 }
 
-fn decode(row: Row) -> Result<PinnedTool, StoreError> {
+fn decode(row: SqlRow) -> Result<PinnedTool, StoreError> {
     let mut row = row.of("mount_tools");
     let (tool, text, by, at) = (row.text()?, row.maybe_text()?, row.maybe_text()?, row.maybe_time()?);
     let accepted = match (text, by, at) {
         (Some(text), Some(by), Some(at)) => Some((text, by, at)),
         (None, ..) => None,
-        _ => return Err(row.impossible("a definition nobody accepted")),
+        _ => return Err(row.impossible("an accepted definition without a person or time")),
     };
     let (text, word, since) = (row.maybe_text()?, row.maybe_text()?, row.maybe_time()?);
     let waiting = match (text, word, since) {
         (Some(text), Some(word), Some(since)) => {
-            let why = WaitsFor::ALL.into_iter().find(|why| why.as_str() == word);
+            let why = ToolReviewReason::ALL.into_iter().find(|why| why.as_str() == word);
             Some((text, why.ok_or_else(|| row.impossible("an unknown reason"))?, since))
         }
         (None, ..) => None,
@@ -287,63 +292,63 @@ fn decode(row: Row) -> Result<PinnedTool, StoreError> {
     let read_only = match (row.maybe_text()?, row.maybe_time()?) {
         (Some(by), Some(at)) => Some((by, at)),
         (None, None) => None,
-        _ => return Err(row.impossible("a tool that reads by nobody's word")),
+        _ => return Err(row.impossible("a read-only tool without a person or time")),
     };
     Ok(PinnedTool { tool, accepted, waiting, read_only })
 }
 
 impl Store {
-    /// Holds what a server says against what was accepted. Gives how every tool of it stands, those it no longer names
-    /// included.
+    /// Compares a server's definitions with the accepted ones. Gives the state of every tool of the server, including
+    /// tools it no longer names.
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn note_mount(
+    pub async fn record_mount_tools(
         &self,
         mount: &str,
         seen: Vec<SeenTool>,
         message: MessageId,
     ) -> Result<Vec<PinnedTool>, StoreError> {
-        self.submit(Note { mount: mount.into(), seen, message }).await
+        self.submit(RecordMountTools { mount: mount.into(), seen, message }).await
     }
 
-    /// Accepts definitions that wait, each by the digest of what was shown, and takes a person's word on what the tools
-    /// do. Where such a word is given, a tool may have been accepted before.
+    /// Accepts waiting definitions, each by the digest of what was shown, and records what a person says about their
+    /// effects. With such a statement, a tool may also be one that was accepted before.
     ///
     /// # Errors
-    /// When one does not wait, has become another, or the caller is no person; then none is accepted.
+    /// When one does not wait, has changed, or the caller is not a person; then none is accepted.
     pub async fn accept_mount(
         &self,
         mount: &str,
         tools: Vec<(String, String)>,
-        effects: Effects,
+        effects: ToolEffectClaim,
         by: Actor,
     ) -> Result<(), StoreError> {
-        self.submit(Accept { mount: mount.into(), tools, effects, by }).await
+        self.submit(AcceptMountTools { mount: mount.into(), tools, effects, by }).await
     }
 
-    /// Writes down that mounts came, went or became others while the gateway ran, and by whose word.
+    /// Records that mounts were added, removed or changed while the gateway ran, and who did it.
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn mounts_changed(&self, change: MountsChange, by: Actor) -> Result<(), StoreError> {
-        self.submit(Changed(change, by)).await
+    pub async fn record_mounts_change(&self, change: MountsChange, by: Actor) -> Result<(), StoreError> {
+        self.submit(RecordMountsChange(change, by)).await
     }
 
-    /// Stops everything of a mount that has not started, because the mount is gone.
+    /// Stops all writes of a mount that have not started, because the mount was removed.
     ///
     /// # Errors
     /// When that cannot be recorded.
     pub async fn cancel_mount(&self, service: ServiceName, by: Actor) -> Result<Vec<HoldId>, StoreError> {
-        let ended = self.submit(CancelService { service, by, code: "mount.removed" }).await?;
+        let ended = self.submit(CancelServiceHolds { service, by, code: "mount.removed" }).await?;
         Ok(ended.cancelled)
     }
 
-    /// How every tool of a mount stands.
+    /// The state of every tool of a mount.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn mount_tools(&self, mount: &str) -> Result<Vec<PinnedTool>, StoreError> {
-        self.ask(OfMount(mount.into())).await
+        self.ask(ListMountTools(mount.into())).await
     }
 }

@@ -1,19 +1,19 @@
-//! Nodes: what each says of itself, and whether people were told that they differ.
+//! Nodes: what each reports about itself, and whether people were notified that nodes differ.
 //!
-//! Takes the report of a node when it changes; gives all of them with when each was last seen. Promise: whichever node
-//! notices that nodes differ, people are told once, and once when it is over.
+//! Takes the report of a node when it changes; gives all reports, with the time each node was last seen. Promise: no
+//! matter which node notices that nodes differ, people are notified once, and once more when it is over.
 
 use std::collections::BTreeSet;
 
-use sluice_core::Timestamp;
-use sluice_core::audit::Fact;
-use sluice_core::nodes::{DIFFERS_AFTER, DifferenceKind, KnownNode, NodePhase, NodeReport};
+use sluice_core::UtcMillis;
+use sluice_core::audit::AuditFact;
+use sluice_core::nodes::{DIFFERS_AFTER, KnownNode, NodeDifferenceKind, NodePhase, NodeReport};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::outbox::{self, Message};
-use crate::sql::{Row, Tx, params};
+use crate::outbox::{self, OutboxMessage};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 const REPORT: &str = "INSERT INTO node_reports (node, release, phase, policy_version, services, log_keys, reported_at) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (node) DO UPDATE SET release = excluded.release, \
@@ -33,8 +33,8 @@ struct ReportNode(NodeReport);
 impl UseCase for ReportNode {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
-        let impossible = |_| StoreError::Impossible { table: "node_reports", detail: "a report that is no JSON" };
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let impossible = |_| StoreError::Impossible { table: "node_reports", detail: "a report that is not JSON" };
         let services = serde_json::to_string(&self.0.services).map_err(impossible)?;
         let keys = serde_json::to_string(&self.0.log_keys).map_err(impossible)?;
         let (node, now) = (desk.node.clone(), desk.now);
@@ -44,49 +44,49 @@ impl UseCase for ReportNode {
     }
 }
 
-struct AllNodes;
+struct ListKnownNodes;
 
-impl Query for AllNodes {
+impl StoreQuery for ListKnownNodes {
     type Out = Vec<KnownNode>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<KnownNode>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<KnownNode>, StoreError> {
         tx.rows(ALL, &[]).await?.into_iter().map(decode).collect()
     }
 }
 
-fn decode(row: Row) -> Result<KnownNode, StoreError> {
+fn decode(row: SqlRow) -> Result<KnownNode, StoreError> {
     let mut row = row.of("node_reports");
     let (name, release, phase) = (row.parsed()?, row.text()?, row.text()?);
-    // A newer release may have phases of its own: one node that cannot be read must not hide all of them.
+    // A newer release may have unknown phases: one node that cannot be read must not hide all of them.
     let phase = NodePhase::ALL.into_iter().find(|known| known.as_str() == phase).unwrap_or(NodePhase::Unknown);
     let (policy_version, services, keys) = (row.text()?, row.text()?, row.text()?);
-    let services = serde_json::from_str(&services).map_err(|_| row.impossible("services that are no JSON"))?;
-    let log_keys = serde_json::from_str(&keys).map_err(|_| row.impossible("keys that are no JSON"))?;
+    let services = serde_json::from_str(&services).map_err(|_| row.impossible("services that are not JSON"))?;
+    let log_keys = serde_json::from_str(&keys).map_err(|_| row.impossible("keys that are not JSON"))?;
     let report = NodeReport { release, phase, policy_version, services, log_keys };
     Ok(KnownNode { name, report, started_at: row.time()?, alive_at: row.time()?, suspected_at: row.maybe_time()? })
 }
 
-/// What people were told last that nodes differ in, and when they were told that it is over.
-async fn told_last<T: Tx>(desk: &mut Desk<'_, T>) -> Result<(String, Option<Timestamp>), StoreError> {
+/// The differences in the last notification to people, and when they were told that they are over.
+async fn told_last<T: StoreTx>(desk: &mut UnitOfWork<'_, T>) -> Result<(String, Option<UtcMillis>), StoreError> {
     let row = desk.row(TOLD, params![]).await?.ok_or(StoreError::NotFound { what: "divergence" })?;
     let mut row = row.of("node_divergence");
     Ok((row.text()?, row.maybe_time()?))
 }
 
-/// Nodes differ in these respects, and have for a while.
+/// Notifies people that nodes have differed in these respects for a while.
 struct TellDivergence {
-    kinds: BTreeSet<DifferenceKind>,
-    message: Message,
+    kinds: BTreeSet<NodeDifferenceKind>,
+    message: OutboxMessage,
 }
 
 impl UseCase for TellDivergence {
     type Out = bool;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<bool, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
         let now = desk.now;
         let (told, ended_at) = told_last(desk).await?;
         let mut told: BTreeSet<&str> = told.split_whitespace().collect();
         match ended_at {
-            // Another node has seen the end of it a moment ago, and this one will.
+            // Another node saw the end of it moments ago, and this one will see it soon.
             Some(ended) if now < ended + DIFFERS_AFTER => return Ok(false),
             Some(_) => told.clear(),
             None if self.kinds.iter().all(|kind| told.contains(kind.as_str())) => return Ok(false),
@@ -99,20 +99,20 @@ impl UseCase for TellDivergence {
             None => desk.write(MORE, params![words.as_str()]),
         }
         outbox::put(desk, &self.message);
-        desk.record(Fact::new("nodes.diverge", desk.actor()).with("in", &words));
+        desk.record(AuditFact::new("nodes.diverge", desk.actor()).with("in", &words));
         Ok(true)
     }
 }
 
-/// Nodes no longer differ.
+/// Notifies people that nodes no longer differ.
 struct TellAgreement {
-    message: Message,
+    message: OutboxMessage,
 }
 
 impl UseCase for TellAgreement {
     type Out = bool;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<bool, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
         let now = desk.now;
         let (told, ended_at) = told_last(desk).await?;
         if ended_at.is_some() {
@@ -120,24 +120,24 @@ impl UseCase for TellAgreement {
         }
         desk.write(OVER, params![now]);
         outbox::put(desk, &self.message);
-        desk.record(Fact::new("nodes.agree", desk.actor()).with("in", &told));
+        desk.record(AuditFact::new("nodes.agree", desk.actor()).with("in", &told));
         Ok(true)
     }
 }
 
-/// Whether people were told that nodes differ and not yet that it is over.
+/// Whether people were notified that nodes differ and not yet that it is over.
 struct IsDivergenceOpen;
 
-impl Query for IsDivergenceOpen {
+impl StoreQuery for IsDivergenceOpen {
     type Out = bool;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<bool, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<bool, StoreError> {
         let row = tx.rows(IS_OPEN, &[]).await?.into_iter().next();
         row.map_or(Ok(false), |row| Ok(row.of("node_divergence").maybe_time()?.is_none()))
     }
 }
 
 impl Store {
-    /// Says what this node is and has, for the other nodes and for people. Asked for when that changes.
+    /// Stores the report of this node, for other nodes and for people. Called when the report changes.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -145,31 +145,36 @@ impl Store {
         self.submit(ReportNode(report)).await
     }
 
-    /// Every node that ever said what it is, by name.
+    /// Every node that ever reported, by name.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn known_nodes(&self) -> Result<Vec<KnownNode>, StoreError> {
-        self.ask(AllNodes).await
+        self.ask(ListKnownNodes).await
     }
 
-    /// Tells people that nodes differ, unless they were told of all of it. Says whether they are told now.
+    /// Notifies people that nodes differ, unless they know all of it. Returns whether they are notified now.
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn nodes_differ(&self, kinds: BTreeSet<DifferenceKind>, message: Message) -> Result<bool, StoreError> {
+    pub async fn announce_divergence(
+        &self,
+        kinds: BTreeSet<NodeDifferenceKind>,
+        message: OutboxMessage,
+    ) -> Result<bool, StoreError> {
         self.submit(TellDivergence { kinds, message }).await
     }
 
-    /// Tells people that nodes no longer differ, if they were told that they do. Says whether they are told now.
+    /// Notifies people that nodes no longer differ, if they were notified that they do. Returns whether they are
+    /// notified now.
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn nodes_agree(&self, message: Message) -> Result<bool, StoreError> {
+    pub async fn announce_agreement(&self, message: OutboxMessage) -> Result<bool, StoreError> {
         self.submit(TellAgreement { message }).await
     }
 
-    /// Whether people were told that nodes differ and not yet that it is over.
+    /// Whether people were notified that nodes differ and not yet that it is over.
     ///
     /// # Errors
     /// When the database cannot be read.

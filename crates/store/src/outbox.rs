@@ -1,25 +1,25 @@
-//! Messages to people: written in the transaction of what they tell, delivered at least once.
+//! Messages to people: written in the transaction they report on, delivered at least once.
 
 mod notices;
 
 use serde_json::Value;
-use sluice_core::Timestamp;
+use sluice_core::UtcMillis;
 use sluice_core::ids::MessageId;
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Row, Tx, Val, params};
+use crate::sql::{SqlRow, SqlValue, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
-/// The topic of notices: calls that people are told about and not asked. They are delivered apart from the rest.
+/// The topic of notices: calls that people are notified of without being asked. They are delivered separately.
 pub const NOTICE: &str = "call.notify";
 
-/// How loudly a message is delivered.
+/// How urgent a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Severity {
-    /// Good to know.
+pub enum MessageSeverity {
+    /// For information.
     Info,
-    /// Someone is asked something.
+    /// A person is asked for something.
     Action,
     /// Something is wrong.
     Warning,
@@ -27,7 +27,7 @@ pub enum Severity {
     Critical,
 }
 
-impl Severity {
+impl MessageSeverity {
     pub(crate) const ALL: [Self; 4] = [Self::Info, Self::Action, Self::Warning, Self::Critical];
 
     pub(crate) fn from_word(word: &str) -> Option<Self> {
@@ -48,26 +48,26 @@ impl Severity {
 
 /// A message to people. Ids and numbers only: channels render content themselves, from the action.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Message {
+pub struct OutboxMessage {
     /// Its id; a second delivery carries the same one.
     pub id: MessageId,
     /// What it is about: `approval.asked`, `hold.dead`.
     pub topic: String,
-    /// How loudly.
-    pub severity: Severity,
+    /// How urgent it is.
+    pub severity: MessageSeverity,
     /// Ids and numbers.
     pub body: Value,
 }
 
 /// A message that waits to be delivered.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Undelivered {
+pub struct UndeliveredMessage {
     /// The message.
-    pub message: Message,
+    pub message: OutboxMessage,
     /// Deliveries that failed.
     pub attempts: u32,
     /// Since when it waits.
-    pub created_at: Timestamp,
+    pub created_at: UtcMillis,
 }
 
 const PUT: &str = "INSERT INTO outbox (id, topic, severity, body, created_at, due_at, attempts) \
@@ -78,49 +78,49 @@ const IS_PUT: &str = "SELECT id FROM outbox WHERE id = ?1";
 const SENT: &str = "UPDATE outbox SET sent_at = ?2 WHERE id = ?1 AND sent_at IS NULL";
 const LATER: &str = "UPDATE outbox SET due_at = ?2, attempts = attempts + 1 WHERE id = ?1 AND sent_at IS NULL";
 
-pub(crate) fn put<T: Tx>(desk: &mut Desk<'_, T>, message: &Message) {
+pub(crate) fn put<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, message: &OutboxMessage) {
     put_row(desk, row(message));
 }
 
-/// A message as its row, but for the time.
-pub(crate) fn row(message: &Message) -> Vec<Val> {
+/// The row of a message, without the time.
+pub(crate) fn row(message: &OutboxMessage) -> Vec<SqlValue> {
     params![message.id, message.topic.as_str(), message.severity.as_str(), message.body.to_string()]
 }
 
-/// Leaves a message on the desk, dated now.
-pub(crate) fn put_row<T: Tx>(desk: &mut Desk<'_, T>, mut row: Vec<Val>) {
+/// Adds a message to the unit of work, dated now.
+pub(crate) fn put_row<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, mut row: Vec<SqlValue>) {
     row.push(desk.now.into());
     desk.write(PUT, row);
 }
 
-/// Whether a message of this id was written before.
-pub(crate) async fn is_put<T: Tx>(desk: &mut Desk<'_, T>, id: MessageId) -> Result<bool, StoreError> {
+/// Whether a message with this id was written before.
+pub(crate) async fn is_put<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, id: MessageId) -> Result<bool, StoreError> {
     Ok(desk.row(IS_PUT, params![id]).await?.is_some())
 }
 
-/// Messages whose time has come, notices left out.
-pub(crate) struct Due {
-    pub now: Timestamp,
+/// Messages that are due, without notices.
+pub(crate) struct ListDueMessages {
+    pub now: UtcMillis,
     pub limit: u32,
 }
 
-impl Query for Due {
-    type Out = Vec<Undelivered>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+impl StoreQuery for ListDueMessages {
+    type Out = Vec<UndeliveredMessage>;
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         tx.rows(DUE, &params![self.now, self.limit]).await?.into_iter().map(decode).collect()
     }
 }
 
-/// How a delivery went.
+/// The result of a delivery.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Delivery {
+pub(crate) enum MarkMessageDelivery {
     Sent(MessageId),
-    Again { id: MessageId, at: Timestamp },
+    Again { id: MessageId, at: UtcMillis },
 }
 
-impl UseCase for Delivery {
+impl UseCase for MarkMessageDelivery {
     type Out = ();
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let now = desk.now;
         match *self {
             Self::Sent(id) => desk.write(SENT, params![id, now]),
@@ -130,37 +130,37 @@ impl UseCase for Delivery {
     }
 }
 
-fn decode(row: Row) -> Result<Undelivered, StoreError> {
+fn decode(row: SqlRow) -> Result<UndeliveredMessage, StoreError> {
     let mut row = row.of("outbox");
     let (id, topic, word, body) = (MessageId::from_bits(row.bits()?), row.text()?, row.text()?, row.text()?);
-    let severity = Severity::from_word(&word).ok_or_else(|| row.impossible("an unknown severity"))?;
+    let severity = MessageSeverity::from_word(&word).ok_or_else(|| row.impossible("an unknown severity"))?;
     let body = serde_json::from_str(&body).map_err(|_| row.impossible("a body that is not JSON"))?;
     let (attempts, created_at) = (row.count()?, row.time()?);
-    Ok(Undelivered { message: Message { id, topic, severity, body }, attempts, created_at })
+    Ok(UndeliveredMessage { message: OutboxMessage { id, topic, severity, body }, attempts, created_at })
 }
 
 impl Store {
-    /// Messages whose time has come, notices left out.
+    /// Messages that are due, without notices.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn outbox(&self, now: Timestamp, limit: u32) -> Result<Vec<Undelivered>, StoreError> {
-        self.ask(Due { now, limit }).await
+    pub async fn due_messages(&self, now: UtcMillis, limit: u32) -> Result<Vec<UndeliveredMessage>, StoreError> {
+        self.ask(ListDueMessages { now, limit }).await
     }
 
     /// Records that a message was delivered.
     ///
     /// # Errors
     /// When that cannot be recorded; the message will be delivered again.
-    pub async fn delivered(&self, id: MessageId) -> Result<(), StoreError> {
-        self.submit(Delivery::Sent(id)).await
+    pub async fn mark_delivered(&self, id: MessageId) -> Result<(), StoreError> {
+        self.submit(MarkMessageDelivery::Sent(id)).await
     }
 
-    /// Puts a failed delivery off.
+    /// Postpones a failed delivery.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn deliver_later(&self, id: MessageId, at: Timestamp) -> Result<(), StoreError> {
-        self.submit(Delivery::Again { id, at }).await
+    pub async fn deliver_later(&self, id: MessageId, at: UtcMillis) -> Result<(), StoreError> {
+        self.submit(MarkMessageDelivery::Again { id, at }).await
     }
 }

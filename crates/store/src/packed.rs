@@ -1,32 +1,33 @@
-//! Entries of the record as they are kept: packed, with a dictionary of what entries have in common.
+//! Audit entries as stored: compressed, with a dictionary of common parts.
 //!
-//! Takes and gives the exact bytes that the chain covers. Promise: what was packed comes out as it went in, what an earlier
-//! release kept unpacked is read as it is, and anything else does not fit the chain.
+//! Takes and gives the exact bytes that the chain covers. Promise: a packed entry comes out exactly as it went in, an
+//! entry that an earlier release stored unpacked is read as it is, and anything else does not fit the chain.
 
 use std::cell::RefCell;
 
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::{CParameter, get_frame_content_size};
 
-/// Ordinary entries. It is never changed, only followed by another one: kept entries cannot be read without it.
+/// Typical entries, used as the dictionary. It is never changed, only followed by a new one: packed entries cannot be
+/// read without it.
 const ENTRIES: &[u8] = include_bytes!("packed/entries-1.txt");
-/// How an entry begins that is packed with [`ENTRIES`]. One that is not packed is JSON, and begins with a brace.
+/// The first byte of an entry packed with [`ENTRIES`]. An unpacked entry is JSON and begins with a brace.
 const WITH_ENTRIES: u8 = 1;
-/// How every frame begins. It is not kept.
+/// The first bytes of every frame. They are not stored.
 const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 const LEVEL: i32 = 3;
-/// The longest entry that is read: far more than any is.
+/// The longest entry that is read: far longer than any real one.
 const LONGEST: u64 = 16 << 20;
 
 thread_local! {
-    /// Preparing a dictionary costs a hundred times what packing an entry does.
+    /// Preparing a dictionary costs a hundred times as much as packing an entry.
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Packs the body of an entry. One that does not get shorter by it stays as it is.
+/// Packs the body of an entry. A body that would not get shorter stays as it is.
 pub(crate) fn pack(body: Vec<u8>) -> Vec<u8> {
-    // Whatever cannot be packed is kept as it is, which is as good.
+    // A body that cannot be packed is stored as it is, which is equally valid.
     match packed(&body) {
         Ok(packed) if packed.len() < body.len() => packed,
         Ok(_) | Err(_) => body,
@@ -43,7 +44,7 @@ fn packed(body: &[u8]) -> std::io::Result<Vec<u8>> {
         let Some(rest) = frame.strip_prefix(&MAGIC).map(<[u8]>::len) else {
             return Err(std::io::ErrorKind::InvalidData.into());
         };
-        // The last byte of what is not kept makes room for how it is packed.
+        // The last byte of the removed prefix is reused as the marker of the dictionary.
         frame.drain(..frame.len() - rest - 1);
         if let Some(first) = frame.first_mut() {
             *first = WITH_ENTRIES;
@@ -54,14 +55,14 @@ fn packed(body: &[u8]) -> std::io::Result<Vec<u8>> {
 
 fn compressor() -> std::io::Result<Compressor<'static>> {
     let mut compressor = Compressor::with_dictionary(LEVEL, ENTRIES)?;
-    // The chain has the sum, and the first byte the dictionary.
+    // The chain holds the checksum, and the first byte the dictionary.
     compressor.set_parameter(CParameter::ChecksumFlag(false))?;
     compressor.set_parameter(CParameter::DictIdFlag(false))?;
     Ok(compressor)
 }
 
-/// The body of an entry as it was before it was packed. What cannot be unpacked is given as it is kept: it is not what the
-/// chain covers, and whoever verifies the record finds the entry damaged.
+/// The body of an entry as it was before packing. A body that cannot be unpacked is returned as stored: it does not
+/// match the chain, so a verifier of the audit log finds the entry damaged.
 pub(crate) fn unpack(kept: Vec<u8>) -> Vec<u8> {
     let unpacked = match kept.split_first() {
         Some((&WITH_ENTRIES, frame)) => unpacked(&[&MAGIC, frame].concat()),
@@ -90,7 +91,7 @@ mod tests {
 
     const ENTRY: &[u8] = br#"{"at":1790000000000,"fact":{"actor":"node:a","call":"call_01a1ed8677346ea87824a2f9c67fdde8","detail":{"move":"claim","version":"3"},"digest":"sha256-v1:2b94656bd86367310586927bfe5ef5874d75228fc0a58f25dc23f95b88b2a3a3","from":"ready","hold":"buf_01a1ed8677346ea87824a2f9c67fdde8","kind":"hold.preparing","to":"preparing"},"log":"a","seq":12469,"v":1}"#;
 
-    /// The same entry as it was kept when the dictionary was new.
+    /// The same entry as it was stored when the dictionary was new.
     const KEPT: &str = "01605d001d040062c61214b0256d902558b25d26ee584a91bd2961f448320c8309080201408c3c3870a0f34f0f5ade178a616fd729dd6b4b95cd33b19798719a564624fda2ba67035923f9772c46e3ceae657004061100796642fecc2068aeca0170c0670880089ee707600b38ce9b95dfc679bd7f660800d06f51eee328b751784861f0f0c1154d0001";
 
     #[test]

@@ -1,15 +1,15 @@
 //! PostgreSQL: for many gateways on one database.
 //!
-//! Each node has one writing connection, because each node has one audit log and a log has one end.
-//! Takes errands; commits whatever has queued up together. Promise: a server that could lose
-//! acknowledged work is refused at the start; when the connection breaks around COMMIT, the node's
-//! own row says whether it happened before anything else is done.
+//! Each node has one writing connection, because each node has one audit log and a log has one end. Takes commands;
+//! commits together all that are queued. Promise: a server that could lose acknowledged work is refused at the start.
+//! When the connection breaks around COMMIT, the node's own row says whether the commit happened, before anything else
+//! is done.
 
+mod acknowledged;
+mod batching;
 mod durability;
 mod examining;
-mod ground;
 mod keeper;
-mod many;
 mod reading;
 mod wire;
 
@@ -19,69 +19,69 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::future::{join, join3, try_join_all};
-use sluice_core::audit::Head;
-use sluice_core::{Clock, NodeName, Timestamp};
+use sluice_core::audit::ChainHead;
+use sluice_core::{Clock, NodeName, UtcMillis};
 use tokio::sync::mpsc;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls, Statement};
 
-use crate::ahead::{Ahead, Foresight};
-use crate::desk::{CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP};
 use crate::error::StoreError;
 use crate::migrate;
-use crate::sql::{self, Row, Text, Tx, Val, Write, params};
+use crate::prefetch::{PrefetchCache, PrefetchQuery};
+use crate::sql::{self, SqlRow, SqlValue, SqlWrite, StatementText, StoreTx, params};
+use crate::unit_of_work::{CLOSE_GROUP, CommitGroup, NodeRow, OPEN_GROUP, StoreCommand};
+use batching::AffectedRowsCache;
 use keeper::ConnectionKeeper;
-use many::Touches;
-use reading::Reading;
-use wire::{Asking, Making, decode, fault, make_all};
+use reading::QueuedQuery;
+use wire::{PreparedBatch, PreparedQuery, decode, fault, make_all};
 
+pub(crate) use acknowledged::AcknowledgedState;
+pub use acknowledged::{ServerChange, ServerIdentity};
 pub use examining::ServerReplication;
 pub(crate) use examining::{drop_tables, examine, has_tables};
-pub(crate) use ground::AcknowledgedState;
-pub use ground::{ServerChange, ServerIdentity};
 
-/// Most errands that share one commit.
+/// Most commands that share one commit.
 const GROUP: usize = 256;
 /// Serialises migrations of nodes that start together.
 const MIGRATION_LOCK: i64 = 0x536c_7569;
 
-/// Whose clock deadlines are measured by.
+/// The clock that measures deadlines.
 #[derive(Clone)]
-pub(crate) enum Time {
+pub(crate) enum DatabaseTimeSource {
     /// The database's: the only one all nodes share.
     Database,
     /// An injected one, for tests.
     Injected(Arc<dyn Clock>),
 }
 
-/// How long a connection waits for rows that others have.
+/// How long a connection waits for rows that others have locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum LockWait {
     /// As long as a statement may take.
     Ordinary,
-    /// Seconds: someone wants to stop something.
+    /// A few seconds: someone wants to stop something.
     Short,
 }
 
 /// One connection and the statements prepared on it.
 pub(crate) struct PgTx {
     client: Client,
-    statements: HashMap<Text, Statement>,
-    /// Statements about many things at once; none for those that have no such form.
-    many: HashMap<Text, Option<Statement>>,
-    touches: Touches,
-    /// Changes not yet sent; they travel with the next question, in order, in one round trip.
-    unsent: Vec<Write>,
-    /// Changes made by the last group, for whoever has the time to free them.
-    spent: Vec<Write>,
-    /// What the group's use cases will ask, asked already.
-    foresight: Foresight,
+    statements: HashMap<StatementText, Statement>,
+    /// Prepared statements for many rows at once; `None` for statements without such a form.
+    many: HashMap<StatementText, Option<Statement>>,
+    touches: AffectedRowsCache,
+    /// Changes not yet sent; they go out with the next query, in order, in one round trip.
+    unsent: Vec<SqlWrite>,
+    /// Changes made by the last group, to be freed later.
+    spent: Vec<SqlWrite>,
+    /// Queries of the group's use cases, sent early.
+    foresight: PrefetchCache,
 }
 
 /// The store on a server: the queue to this node's writer.
-pub(crate) struct Server {
-    queue: Option<mpsc::Sender<Box<dyn Errand<PgTx>>>>,
-    reads: Vec<mpsc::Sender<Box<dyn Reading>>>,
+pub(crate) struct PostgresStore {
+    queue: Option<mpsc::Sender<Box<dyn StoreCommand<PgTx>>>>,
+    reads: Vec<mpsc::Sender<Box<dyn QueuedQuery>>>,
     writer: Option<JoinHandle<()>>,
     backend: Arc<Mutex<Option<i32>>>,
 }
@@ -95,8 +95,8 @@ impl PgTx {
         // The connection task ends when the client is dropped; its error reaches every open call.
         #[expect(clippy::disallowed_methods, reason = "owned by the connection: it ends with the client")]
         drop(tokio::spawn(connection));
-        // Every question of ours has an index. On tables that have just been filled, or whose rows change all the
-        // time, the planner guesses otherwise and reads them whole.
+        // Every query of ours has an index. On tables that have just been filled, or whose rows change all the time,
+        // the planner estimates wrongly and scans them completely.
         let settings = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'; \
                         SET synchronous_commit = on; SET timezone = 'UTC'; \
                         SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off";
@@ -105,17 +105,17 @@ impl PgTx {
             client,
             statements: HashMap::new(),
             many: HashMap::new(),
-            touches: Touches::default(),
+            touches: AffectedRowsCache::default(),
             unsent: Vec::new(),
             spent: Vec::new(),
-            foresight: Foresight::default(),
+            foresight: PrefetchCache::default(),
         })
     }
 
-    async fn wait_like(&self, patience: Patience) -> Result<(), StoreError> {
+    async fn wait_like(&self, patience: LockWait) -> Result<(), StoreError> {
         match patience {
-            Patience::Ordinary => Ok(()),
-            Patience::Short => self.client.batch_execute("SET lock_timeout = '2s'").await.map_err(fault),
+            LockWait::Ordinary => Ok(()),
+            LockWait::Short => self.client.batch_execute("SET lock_timeout = '2s'").await.map_err(fault),
         }
     }
 
@@ -147,21 +147,21 @@ impl PgTx {
     }
 
     async fn prepared(&mut self, text: &'static str) -> Result<Statement, StoreError> {
-        if let Some(statement) = self.statements.get(&Text(text)) {
+        if let Some(statement) = self.statements.get(&StatementText(text)) {
             return Ok(statement.clone());
         }
         let statement = self.client.prepare(&sql::for_postgres(text)).await.map_err(fault)?;
-        self.statements.insert(Text(text), statement.clone());
+        self.statements.insert(StatementText(text), statement.clone());
         Ok(statement)
     }
 
-    /// The same about many things at once, if it has such a form.
+    /// The same statement for many rows at once, if it has such a form.
     async fn prepared_many(
         &mut self,
         text: &'static str,
         form: impl FnOnce(&[Type]) -> Option<String>,
     ) -> Result<Option<Statement>, StoreError> {
-        if let Some(statement) = self.many.get(&Text(text)) {
+        if let Some(statement) = self.many.get(&StatementText(text)) {
             return Ok(statement.clone());
         }
         let one = self.prepared(text).await?;
@@ -169,23 +169,27 @@ impl PgTx {
             Some(many) => Some(self.client.prepare(&many).await.map_err(fault)?),
             None => None,
         };
-        self.many.insert(Text(text), statement.clone());
+        self.many.insert(StatementText(text), statement.clone());
         Ok(statement)
     }
 
-    /// A question about one thing or many, ready to be asked.
-    async fn question<'a>(&mut self, text: &'static str, each: Vec<&'a [Val]>) -> Result<Asking<'a>, StoreError> {
+    /// A query for one or many sets of parameters, ready to be sent.
+    async fn prepare_query<'a>(
+        &mut self,
+        text: &'static str,
+        each: Vec<&'a [SqlValue]>,
+    ) -> Result<PreparedQuery<'a>, StoreError> {
         let one = self.prepared(text).await?;
         let many = match each.len() {
             0 | 1 => None,
-            _ => self.prepared_many(text, |kinds| many::question(text, kinds)).await?,
+            _ => self.prepared_many(text, |kinds| batching::question(text, kinds)).await?,
         };
-        Ok(Asking { one, many, each })
+        Ok(PreparedQuery { one, many, each })
     }
 
-    /// Changes, put together and ready to be sent.
-    async fn changes<'a>(&mut self, writes: &'a [Write]) -> Result<Vec<Making<'a>>, StoreError> {
-        let batches = many::batches(writes, &mut self.touches);
+    /// Changes, grouped and ready to be sent.
+    async fn prepare_changes<'a>(&mut self, writes: &'a [SqlWrite]) -> Result<Vec<PreparedBatch<'a>>, StoreError> {
+        let batches = batching::batches(writes, &mut self.touches);
         let mut ready = Vec::with_capacity(batches.len());
         for batch in batches {
             let one = self.prepared(batch.sql).await?;
@@ -193,18 +197,18 @@ impl PgTx {
                 1 => None,
                 _ => {
                     let verb = self.touches.of(batch.sql).verb;
-                    self.prepared_many(batch.sql, |kinds| many::change(batch.sql, verb, kinds)).await?
+                    self.prepared_many(batch.sql, |kinds| batching::change(batch.sql, verb, kinds)).await?
                 }
             };
-            ready.push(Making { one, many, batch });
+            ready.push(PreparedBatch { one, many, batch });
         }
         Ok(ready)
     }
 
-    /// Sends what has been left unsent and waits for it.
+    /// Sends the changes that were not sent yet and waits for them.
     async fn flush(&mut self) -> Result<(), StoreError> {
         let writes = std::mem::take(&mut self.unsent);
-        let changes = self.changes(&writes).await?;
+        let changes = self.prepare_changes(&writes).await?;
         make_all(&self.client, &changes).await?;
         self.spent.extend(writes);
         Ok(())
@@ -212,20 +216,20 @@ impl PgTx {
 
     async fn commit_group(
         &mut self,
-        Terms { node, time, epoch, last }: Terms<'_>,
-        errands: &mut [Box<dyn Errand<Self>>],
-    ) -> Result<CommitPosition, GroupFault> {
+        GroupCommitTerms { node, time, epoch, last }: GroupCommitTerms<'_>,
+        errands: &mut [Box<dyn StoreCommand<Self>>],
+    ) -> Result<CommitPosition, GroupCommitError> {
         self.unsent.clear();
         self.spent.clear();
         self.foresight.clear();
-        let open = self.prepared(OPEN_GROUP).await.map_err(GroupFault::Before)?;
-        let ask = self.prepared(DATABASE_TIME).await.map_err(GroupFault::Before)?;
-        let name = Val::from(node);
-        // In this order, in one round trip: the time is read when the node's row is ours.
+        let open = self.prepared(OPEN_GROUP).await.map_err(GroupCommitError::Before)?;
+        let ask = self.prepared(DATABASE_TIME).await.map_err(GroupCommitError::Before)?;
+        let name = SqlValue::from(node);
+        // In this order, in one round trip: the time is read once the node's row is locked.
         let asked = async {
             match time {
-                Time::Injected(clock) => Ok(clock.now()),
-                Time::Database => time_of(self.client.query(&ask, &[]).await),
+                DatabaseTimeSource::Injected(clock) => Ok(clock.now()),
+                DatabaseTimeSource::Database => time_of(self.client.query(&ask, &[]).await),
             }
         };
         let (begun, row, now) =
@@ -236,7 +240,7 @@ impl PgTx {
         };
         let opened = match row.and_then(decode).and_then(NodeRow::read) {
             Ok(opened) if opened.epoch > epoch => return self.abandon(StoreError::NodeTaken).await,
-            // The row is locked: nobody but this node moves it, so it is where the last commit left it.
+            // The row is locked: only this node moves it, so it must be where the last commit left it.
             Ok(opened) if opened.epoch < epoch || last.is_some_and(|last| !last.fits(&opened)) => {
                 return self.abandon(StoreError::WentBack).await;
             }
@@ -247,8 +251,8 @@ impl PgTx {
             Ok(now) => now.max(opened.last_seen),
             Err(error) => return self.abandon(error).await,
         };
-        let mut group = Group { now, log: node.clone(), life: epoch, head: opened.head };
-        let foreseen = errands.iter().flat_map(|errand| errand.foreseen(now)).collect();
+        let mut group = CommitGroup { now, log: node.clone(), life: epoch, head: opened.head };
+        let foreseen = errands.iter().flat_map(|errand| errand.prefetch_queries(now)).collect();
         if let Err(error) = self.foresee(foreseen).await {
             return self.abandon(error).await;
         }
@@ -258,7 +262,7 @@ impl PgTx {
             }
         }
         let close = params![node, group.now, group.head.size, group.head.hash, epoch];
-        self.unsent.push(Write { sql: CLOSE_GROUP, params: close, exactly_one: true });
+        self.unsent.push(SqlWrite { sql: CLOSE_GROUP, params: close, exactly_one: true });
         if let Err(error) = self.flush().await {
             return self.abandon(error).await;
         }
@@ -266,20 +270,20 @@ impl PgTx {
         match self.client.batch_execute("COMMIT").await {
             Ok(()) => Ok(position),
             Err(error) => Err(match fault(error) {
-                // A server that goes away may say so after it has committed.
-                StoreError::Unavailable(_) => GroupFault::Around { position },
-                refused => GroupFault::Before(refused),
+                // A server that shuts down may report that after it has committed.
+                StoreError::Unavailable(_) => GroupCommitError::Around { position },
+                refused => GroupCommitError::Before(refused),
             }),
         }
     }
 
-    /// Asks a whole group's questions in one round trip. The server works them off in order, so a row
-    /// that one of them locks is locked before the next one looks.
-    async fn foresee(&mut self, aheads: Vec<Ahead>) -> Result<(), StoreError> {
+    /// Sends a whole group's queries in one round trip. The server handles them in order, so a row that one query locks
+    /// is locked before the next query reads.
+    async fn foresee(&mut self, aheads: Vec<PrefetchQuery>) -> Result<(), StoreError> {
         let mut seen = HashSet::new();
         let mut texts: Vec<(&'static str, Vec<usize>)> = Vec::new();
         for (place, ahead) in
-            aheads.iter().enumerate().filter(|(_, ahead)| seen.insert((Text(ahead.sql), &ahead.params)))
+            aheads.iter().enumerate().filter(|(_, ahead)| seen.insert((StatementText(ahead.sql), &ahead.params)))
         {
             match texts.iter_mut().find(|(text, _)| *text == ahead.sql) {
                 Some((_, same)) => same.push(place),
@@ -289,10 +293,10 @@ impl PgTx {
         let mut questions = Vec::with_capacity(texts.len());
         for (text, same) in &texts {
             let each = same.iter().filter_map(|place| aheads.get(*place)).map(|ahead| ahead.params.as_slice());
-            questions.push(self.question(text, each.collect()).await?);
+            questions.push(self.prepare_query(text, each.collect()).await?);
         }
         let answers = try_join_all(questions.iter().map(|question| question.ask(&self.client))).await?;
-        let mut found: Vec<Option<Vec<Row>>> = aheads.iter().map(|_| None).collect();
+        let mut found: Vec<Option<Vec<SqlRow>>> = aheads.iter().map(|_| None).collect();
         for ((_, same), rows) in texts.iter().zip(answers) {
             for (place, rows) in same.iter().zip(rows) {
                 if let Some(found) = found.get_mut(*place) {
@@ -308,17 +312,17 @@ impl PgTx {
         Ok(())
     }
 
-    async fn abandon(&mut self, error: StoreError) -> Result<CommitPosition, GroupFault> {
+    async fn abandon(&mut self, error: StoreError) -> Result<CommitPosition, GroupCommitError> {
         self.unsent.clear();
         self.foresight.clear();
         drop(self.client.batch_execute("ROLLBACK").await);
-        Err(GroupFault::Before(error))
+        Err(GroupCommitError::Before(error))
     }
 
-    async fn now(&mut self, time: &Time) -> Result<Timestamp, StoreError> {
+    async fn now(&mut self, time: &DatabaseTimeSource) -> Result<UtcMillis, StoreError> {
         match time {
-            Time::Injected(clock) => Ok(clock.now()),
-            Time::Database => {
+            DatabaseTimeSource::Injected(clock) => Ok(clock.now()),
+            DatabaseTimeSource::Database => {
                 let ask = self.prepared(DATABASE_TIME).await?;
                 time_of(self.client.query(&ask, &[]).await)
             }
@@ -326,8 +330,8 @@ impl PgTx {
     }
 }
 
-/// What the server says the time is.
-fn time_of(answer: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>) -> Result<Timestamp, StoreError> {
+/// The server's time.
+fn time_of(answer: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>) -> Result<UtcMillis, StoreError> {
     let row = answer.map_err(fault)?.into_iter().next().ok_or(StoreError::NotFound { what: "time" })?;
     decode(row)?.of("clock").time()
 }
@@ -335,31 +339,31 @@ fn time_of(answer: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>) -> R
 const DATABASE_TIME: &str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
 
 /// Why a group failed, as far as that can be known.
-enum GroupFault {
+enum GroupCommitError {
     /// Before COMMIT: nothing happened.
     Before(StoreError),
     /// COMMIT was sent and no answer came: it happened if the node's row counts that many commits.
     Around { position: CommitPosition },
 }
 
-/// How far a node has come: the commits of its row and the end of its log.
+/// The progress of a node: the commits in its row and the end of its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CommitPosition {
     commits: u64,
-    head: Head,
+    head: ChainHead,
 }
 
-/// Where the next group has to begin.
+/// Where the next group must begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LastCommit {
     /// Acknowledged by the server.
     known: CommitPosition,
-    /// Sent to the server, which never answered.
+    /// Sent to the server, without an answer.
     perhaps: Option<CommitPosition>,
 }
 
 impl LastCommit {
-    /// One more commit, whose outcome is not known.
+    /// Adds a commit whose outcome is unknown.
     fn or(self, perhaps: CommitPosition) -> Self {
         Self { perhaps: Some(perhaps), ..self }
     }
@@ -370,19 +374,19 @@ impl LastCommit {
     }
 }
 
-/// Under which terms a group is committed.
-struct Terms<'a> {
+/// The conditions under which a group is committed.
+struct GroupCommitTerms<'a> {
     node: &'a NodeName,
-    time: &'a Time,
+    time: &'a DatabaseTimeSource,
     epoch: u64,
-    /// Where the last group ended; nothing before the first.
+    /// Where the last group ended; `None` before the first.
     last: Option<LastCommit>,
 }
 
-impl Tx for PgTx {
+impl StoreTx for PgTx {
     const IS_SHARED: bool = true;
 
-    async fn rows(&mut self, text: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError> {
+    async fn rows(&mut self, text: &'static str, params: &[SqlValue]) -> Result<Vec<SqlRow>, StoreError> {
         if let Some(rows) = self.foresight.answer(text, params) {
             return Ok(rows);
         }
@@ -390,18 +394,18 @@ impl Tx for PgTx {
         Ok(found.pop().unwrap_or_default())
     }
 
-    async fn rows_each(&mut self, text: &'static str, each: &[Vec<Val>]) -> Result<Vec<Vec<Row>>, StoreError> {
-        let question = self.question(text, each.iter().map(Vec::as_slice).collect()).await?;
+    async fn rows_each(&mut self, text: &'static str, each: &[Vec<SqlValue>]) -> Result<Vec<Vec<SqlRow>>, StoreError> {
+        let question = self.prepare_query(text, each.iter().map(Vec::as_slice).collect()).await?;
         let writes = std::mem::take(&mut self.unsent);
-        let changes = self.changes(&writes).await?;
-        // All are sent before any is awaited, and the server works them off in order.
+        let changes = self.prepare_changes(&writes).await?;
+        // All are sent before any is awaited, and the server handles them in order.
         let (made, found) = join(make_all(&self.client, &changes), question.ask(&self.client)).await;
         made?;
         self.spent.extend(writes);
         found
     }
 
-    async fn make(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
+    async fn apply_writes(&mut self, writes: Vec<SqlWrite>) -> Result<(), StoreError> {
         for write in &writes {
             self.foresight.touch(self.touches.of(write.sql), write.sql, &write.params);
         }
@@ -410,17 +414,17 @@ impl Tx for PgTx {
     }
 }
 
-impl Server {
-    /// Connects, checks the server, brings the schema up to date. `prepare` runs once, before the writer starts.
+impl PostgresStore {
+    /// Connects, checks the server, migrates the schema. `prepare` runs once, before the writer starts.
     pub fn open(
         url: &str,
         node: NodeName,
-        time: Time,
-        patience: Patience,
-        (register, ground): (Box<dyn Errand<PgTx> + Send>, Arc<AcknowledgedState>),
+        time: DatabaseTimeSource,
+        patience: LockWait,
+        (register, ground): (Box<dyn StoreCommand<PgTx> + Send>, Arc<AcknowledgedState>),
     ) -> Result<Self, StoreError> {
         let (queue, errands) = mpsc::channel(4 * GROUP);
-        // Connected when first asked: only the stop lane is asked how things stand.
+        // Opened on first use: only the stop lane is queried for status.
         let (reads, readings) = (0..2).map(|_| mpsc::channel(4 * GROUP)).unzip();
         let (ready, started) = std::sync::mpsc::sync_channel(1);
         let backend = Arc::new(Mutex::new(None));
@@ -429,25 +433,25 @@ impl Server {
             ConnectionKeeper { url, node, time, patience, backend: backend_of, ground, epoch: 0, last: None, round: 0 };
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
-            .spawn(move || keeper.live(register, errands, readings, ready))
+            .spawn(move || keeper.run(register, errands, readings, ready))
             .map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let this = Self { queue: Some(queue), reads, writer: Some(writer), backend };
         started.recv().unwrap_or_else(|_| Err(StoreError::Unavailable("the writer stopped".into())))?;
         Ok(this)
     }
 
-    pub async fn send(&self, errand: Box<dyn Errand<PgTx>>) -> Result<(), StoreError> {
+    pub async fn send(&self, errand: Box<dyn StoreCommand<PgTx>>) -> Result<(), StoreError> {
         let stopped = || StoreError::Unavailable("the writer has stopped".into());
         self.queue.as_ref().ok_or_else(stopped)?.send(errand).await.map_err(|_| stopped())
     }
 
-    /// The server's number for the writing connection, for tests that cut it.
+    /// The server's process id for the writing connection, for tests that cut it.
     pub fn backend(&self) -> Option<i32> {
         *self.backend.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Server {
+impl Drop for PostgresStore {
     fn drop(&mut self) {
         self.queue = None;
         self.reads.clear();

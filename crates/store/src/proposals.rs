@@ -1,25 +1,26 @@
-//! Answers that wait for their person to confirm them.
+//! Proposed answers: answers that wait for their person to confirm them.
 //!
-//! Takes an answer with a text of which something may be missing; gives it back by its id. Promise: it decides nothing by
-//! itself. It is written together with the message that sends the person what was understood.
+//! Takes an answer whose text may be incomplete; gives it back by its id. Promise: it decides nothing by itself. It is
+//! stored together with the message that shows the person what was understood.
 
 use sluice_core::ids::MessageId;
-use sluice_core::{ApprovalId, Span, Timestamp};
+use sluice_core::{ApprovalId, Millis, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::outbox::{self, Message, Severity};
-use crate::sql::{Row, Tx, params};
+use crate::outbox::{self, MessageSeverity, OutboxMessage};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 const PUT: &str = "INSERT INTO proposed_answers (id, approval, channel, place, code, words, made_at) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 const BY_ID: &str = "SELECT id, approval, channel, place, code, words, made_at FROM proposed_answers WHERE id = ?1";
 const COUNT: &str = "SELECT COUNT(*) FROM proposed_answers WHERE approval = ?1 AND channel = ?2 AND place = ?3";
 const FORGET: &str = "DELETE FROM proposed_answers WHERE made_at < ?1";
-/// How long they are kept: longer than a question can be open.
-const KEPT: Span = Span::from_hours(8 * 24);
-/// Most answers of one person to one question that are sent back: two programs that answer each other come to an end.
+/// How long they are kept: longer than an approval request can be open.
+const KEPT: Millis = Millis::from_hours(8 * 24);
+/// Most answers of one person to one approval request that are sent back: this ends a loop of two programs answering
+/// each other.
 const MOST: u32 = 5;
 
 /// An answer as it was understood.
@@ -27,7 +28,7 @@ const MOST: u32 = 5;
 pub struct ProposedAnswer {
     /// Its id, which is that of the message that sends it back.
     pub id: MessageId,
-    /// The question it would answer.
+    /// The approval request it would answer.
     pub approval: ApprovalId,
     /// The channel it came over.
     pub channel: String,
@@ -38,14 +39,14 @@ pub struct ProposedAnswer {
     /// The text after it.
     pub words: String,
     /// When it came.
-    pub made_at: Timestamp,
+    pub made_at: UtcMillis,
 }
 
-struct Propose(ProposedAnswer);
+struct ProposeAnswer(ProposedAnswer);
 
-impl UseCase for Propose {
+impl UseCase for ProposeAnswer {
     type Out = bool;
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<bool, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
         let ProposedAnswer { id, approval, channel, place, code, words, .. } = &self.0;
         let row = desk.row(COUNT, params![*approval, channel.as_str(), place.as_str()]).await?;
         let before = match row {
@@ -61,22 +62,23 @@ impl UseCase for Propose {
         desk.write(FORGET, params![now - KEPT]);
         desk.write(PUT, row);
         let body = serde_json::json!({"approval": approval});
-        let message = Message { id: *id, topic: "approval.confirm".into(), severity: Severity::Action, body };
+        let message =
+            OutboxMessage { id: *id, topic: "approval.confirm".into(), severity: MessageSeverity::Action, body };
         outbox::put(desk, &message);
         Ok(true)
     }
 }
 
-struct ById(MessageId);
+struct GetProposedAnswer(MessageId);
 
-impl Query for ById {
+impl StoreQuery for GetProposedAnswer {
     type Out = Option<ProposedAnswer>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         tx.rows(BY_ID, &params![self.0]).await?.into_iter().next().map(decode).transpose()
     }
 }
 
-fn decode(row: Row) -> Result<ProposedAnswer, StoreError> {
+fn decode(row: SqlRow) -> Result<ProposedAnswer, StoreError> {
     let mut row = row.of("proposed_answers");
     Ok(ProposedAnswer {
         id: MessageId::from_bits(row.bits()?),
@@ -95,7 +97,7 @@ impl Store {
     /// # Errors
     /// When that cannot be recorded.
     pub async fn propose_answer(&self, answer: ProposedAnswer) -> Result<bool, StoreError> {
-        self.submit(Propose(answer)).await
+        self.submit(ProposeAnswer(answer)).await
     }
 
     /// An answer that waits to be confirmed.
@@ -103,6 +105,6 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn proposed_answer(&self, id: MessageId) -> Result<Option<ProposedAnswer>, StoreError> {
-        self.ask(ById(id)).await
+        self.ask(GetProposedAnswer(id)).await
     }
 }

@@ -1,22 +1,22 @@
 //! Tasks of security proxies: how each began and ended, and which proxies wait for a person.
 //!
-//! Promise: a task has exactly one end, and it stays visible; what the end means for the next task (wait,
-//! quarantine) is written in the same transaction, with the freeze and the alert that go with it. What a task may use of
-//! the day's budget is reserved when it begins and settled when it ends, in those transactions.
+//! Promise: a task has exactly one end, which stays visible. What the end means for the next task (wait, quarantine) is
+//! written in the same transaction, with the freeze and the alert that go with it. A task's share of the day's budget
+//! is reserved when it begins and settled when it ends, in those transactions.
 
-use sluice_core::audit::Fact;
-use sluice_core::crash::{CrashReport, NextStep, Urgency};
+use sluice_core::audit::AuditFact;
+use sluice_core::crash::{AlertUrgency, CrashFollowUp, CrashReport};
 use sluice_core::ids::{JobId, MessageId};
-use sluice_core::proxy::{Amount, BudgetLimit, ProxyUsage, day_of};
-use sluice_core::{Actor, AgentName, NodeName, ServiceName, Timestamp};
+use sluice_core::proxy::{BudgetLimit, MoneyAmount, ProxyUsage, day_of};
+use sluice_core::{Actor, AgentName, NodeName, ServiceName, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::freezes::{self, Scope};
-use crate::outbox::{self, Message, Severity};
-use crate::proxy_days::{self, Days};
-use crate::sql::{Columns, Row, Tx, params};
+use crate::freezes::{self, FreezeTarget};
+use crate::outbox::{self, MessageSeverity, OutboxMessage};
+use crate::proxy_days::{self, LockedDailyUsage};
+use crate::sql::{RowReader, SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 macro_rules! select {
     ($rest:literal) => {
@@ -45,23 +45,23 @@ const STAND: &str = "INSERT INTO proxy_standing (proxy, state, crash, reason, si
      since = excluded.since WHERE proxy_standing.state <> 'quarantined'";
 const CLEAR: &str = "DELETE FROM proxy_standing WHERE proxy = ?1";
 
-/// How a task stands.
+/// The state of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TaskState {
-    /// At work.
+pub enum ProxyTaskState {
+    /// It is running.
     Running,
     /// It reported and ended.
     Clean,
-    /// It died, or was found to do what it may not.
+    /// It crashed, or tried something that it may not do.
     Crashed,
-    /// It took too long.
+    /// It took too long and was stopped.
     CutOff,
 }
 
-impl TaskState {
+impl ProxyTaskState {
     const ALL: [Self; 4] = [Self::Running, Self::Clean, Self::Crashed, Self::CutOff];
 
-    /// The word in rows and answers.
+    /// The word used in rows and answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -78,170 +78,175 @@ impl TaskState {
 pub struct ProxyTask {
     /// Its id.
     pub id: JobId,
-    /// Whose.
+    /// The proxy it belongs to.
     pub proxy: String,
-    /// What it was to do.
+    /// The operation it was started for.
     pub operation: String,
-    /// For whom.
+    /// The agent that asked for it.
     pub agent: AgentName,
-    /// On which node.
+    /// The node it runs on.
     pub node: NodeName,
-    /// Since when.
-    pub started_at: Timestamp,
-    /// Until when.
-    pub ended_at: Option<Timestamp>,
-    /// How it stands.
-    pub state: TaskState,
+    /// When it began.
+    pub started_at: UtcMillis,
+    /// When it ended.
+    pub ended_at: Option<UtcMillis>,
+    /// Its state.
+    pub state: ProxyTaskState,
     /// Requests it made.
     pub requests: u64,
-    /// How it died.
+    /// How it crashed.
     pub report: Option<CrashReport>,
     /// The UTC day it is counted on, and what was reserved for it.
     pub reserved: Option<(i64, ProxyUsage)>,
 }
 
-/// A task that is to begin.
+/// A task to begin.
 #[derive(Debug, Clone)]
-pub struct NewTask {
+pub struct BeginProxyTask {
     /// Its id.
     pub id: JobId,
-    /// The proxy it is one of.
+    /// The proxy it belongs to.
     pub proxy: String,
-    /// What it is to do.
+    /// The operation to carry out.
     pub operation: String,
-    /// For whom.
+    /// The agent that asks for it.
     pub agent: AgentName,
     /// The most it can use.
     pub estimate: ProxyUsage,
     /// What all tasks of a day may use.
     pub limits: ProxyUsage,
-    /// The id of the message to people, if its refusal is one.
+    /// The id of the message to people, if a refusal causes one.
     pub message: MessageId,
 }
 
-/// Whether a task began.
+/// The result of beginning a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TaskBegun {
-    /// It did, and what it may use is reserved.
+pub enum ProxyTaskStart {
+    /// It began, and its budget is reserved.
     Begun,
-    /// It did not: a person has to look first.
-    Stands(Standing),
-    /// It did not: the budget of the day does not hold another task.
+    /// It did not begin: a person must act first.
+    Stands(ProxySuspension),
+    /// It did not begin: the budget of the day does not cover another task.
     OverBudget(BudgetLimit),
 }
 
 /// What a task really used.
 #[derive(Debug, Clone)]
-pub struct TaskSpent {
+pub struct ProxyTaskUsage {
     /// What it used; never less than what happened.
     pub used: ProxyUsage,
     /// What all tasks of a day may use, to tell people how much is left.
     pub limits: ProxyUsage,
-    /// The id of the message to people, if there is to be one.
+    /// The id of the message to people, if one is needed.
     pub message: MessageId,
 }
 
-/// What a review wants to know of a task.
+/// Facts about a task for a later review.
 #[derive(Debug, Clone, Default)]
-pub struct TaskNotes {
-    /// Why its caller was given nothing, as a code.
+pub struct ProxyTaskNotes {
+    /// Why its caller got no answer, as a code.
     pub failed: Option<String>,
-    /// Why its request was refused on the way out, as a code.
+    /// Why its outgoing request was refused, as a code.
     pub refused: Option<String>,
     /// How large the answer was, if there was one.
     pub answer_bytes: Option<u64>,
     /// What the stages found in the answer.
     pub findings: u64,
-    /// What it proposed to keep and may not.
+    /// How many of its proposed notes were refused.
     pub proposals_refused: u64,
 }
 
 /// Why a proxy does not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
-    /// Which.
+pub struct ProxySuspension {
+    /// The proxy.
     pub proxy: String,
-    /// Whether its remains were set aside, too.
+    /// Whether its workspace was quarantined as well.
     pub quarantined: bool,
     /// The crash that led to it.
     pub crash: Option<String>,
-    /// In our words, or the operator's.
+    /// The reason, in our words or the operator's.
     pub reason: String,
-    /// Since when.
-    pub since: Timestamp,
+    /// Since when it does not run.
+    pub since: UtcMillis,
 }
 
 /// How a task ended.
 #[derive(Debug, Clone)]
-pub struct TaskEnd {
-    /// How.
-    pub state: TaskState,
+pub struct ProxyTaskEnd {
+    /// The state in which it ended.
+    pub state: ProxyTaskState,
     /// Requests it made.
     pub requests: u64,
-    /// The crash, what follows, and the id of the message to people if there is to be one.
-    pub crash: Option<(CrashReport, NextStep, MessageId)>,
-    /// What it used. Without it all that was reserved counts as used.
-    pub spent: Option<TaskSpent>,
-    /// What a review wants to know of it.
-    pub notes: TaskNotes,
+    /// The crash, the next step, and the id of the message to people if one is needed.
+    pub crash: Option<(CrashReport, CrashFollowUp, MessageId)>,
+    /// What it used. Without it, everything that was reserved counts as used.
+    pub spent: Option<ProxyTaskUsage>,
+    /// Facts about it for a later review.
+    pub notes: ProxyTaskNotes,
 }
 
-impl TaskEnd {
-    /// An end without a crash, of which nothing else is known.
+impl ProxyTaskEnd {
+    /// An end without a crash, without any further facts.
     #[must_use]
-    pub fn of(state: TaskState, requests: u64) -> Self {
-        Self { state, requests, crash: None, spent: None, notes: TaskNotes::default() }
+    pub fn of(state: ProxyTaskState, requests: u64) -> Self {
+        Self { state, requests, crash: None, spent: None, notes: ProxyTaskNotes::default() }
     }
 }
 
-impl UseCase for NewTask {
-    type Out = TaskBegun;
+impl UseCase for BeginProxyTask {
+    type Out = ProxyTaskStart;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<TaskBegun, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<ProxyTaskStart, StoreError> {
         if let Some(row) = desk.row(STANDING, params![self.proxy.as_str()]).await? {
-            return standing(row).map(TaskBegun::Stands);
+            return standing(row).map(ProxyTaskStart::Stands);
         }
-        // Each life of a task begins here, also that of one that is started again: none begins while it is frozen.
-        if let Scope::Service(service) = scope(&self.proxy)? {
+        // Every start of a task goes through here, also a restart: no task begins while it is frozen.
+        if let FreezeTarget::Service(service) = scope(&self.proxy)? {
             freezes::refuse_if_frozen(desk, &self.agent, &service).await?;
         }
         let (now, node, day) = (desk.now, desk.node, day_of(desk.now));
         if let Some(limit) = proxy_days::reserve(desk, self).await? {
-            return Ok(TaskBegun::OverBudget(limit));
+            return Ok(ProxyTaskStart::OverBudget(limit));
         }
         let Self { id, proxy, operation, agent, estimate, .. } = self;
         let ProxyUsage { requests, bytes, millis, cost } = *estimate;
         let mut row = params![*id, proxy.as_str(), operation.as_str(), agent, node, now, day];
         row.extend(params![requests, bytes, millis, cost.as_micros()]);
         desk.write_one(BEGIN, row);
-        let fact = Fact::new("proxy.started", Actor::Agent(agent.clone())).with("task", id);
+        let fact = AuditFact::new("proxy.started", Actor::Agent(agent.clone())).with("task", id);
         desk.record(fact.with("proxy", proxy).with("operation", operation));
-        Ok(TaskBegun::Begun)
+        Ok(ProxyTaskStart::Begun)
     }
 }
 
-struct Finish {
+struct EndProxyTask {
     id: JobId,
-    end: TaskEnd,
+    end: ProxyTaskEnd,
 }
 
-impl UseCase for Finish {
+impl UseCase for EndProxyTask {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let missing = || StoreError::NotFound { what: "task" };
         let task = desk.row(ONE, params![self.id]).await?.map(decode).transpose()?.ok_or_else(missing)?;
-        if task.state != TaskState::Running {
+        if task.state != ProxyTaskState::Running {
             return Err(StoreError::Conflict);
         }
-        let mut days = Days::of(desk, std::slice::from_ref(&task)).await?;
+        let mut days = LockedDailyUsage::of(desk, std::slice::from_ref(&task)).await?;
         end(desk, &task, &self.end, &mut days)?;
         days.save(desk);
         Ok(())
     }
 }
 
-fn end<T: Tx>(desk: &mut Desk<'_, T>, task: &ProxyTask, end: &TaskEnd, days: &mut Days) -> Result<(), StoreError> {
+fn end<T: StoreTx>(
+    desk: &mut UnitOfWork<'_, T>,
+    task: &ProxyTask,
+    end: &ProxyTaskEnd,
+    days: &mut LockedDailyUsage,
+) -> Result<(), StoreError> {
     let (now, actor) = (desk.now, desk.actor());
     days.settle(desk, task, end.spent.as_ref());
     let report = end.crash.as_ref().map(|(report, ..)| serde_json::to_string(report));
@@ -251,7 +256,7 @@ fn end<T: Tx>(desk: &mut Desk<'_, T>, task: &ProxyTask, end: &TaskEnd, days: &mu
     row.extend(params![notes.failed.as_deref(), notes.refused.as_deref(), notes.answer_bytes]);
     row.extend(params![notes.findings, notes.proposals_refused]);
     desk.write_one(END, row);
-    let mut fact = Fact::new("proxy.ended", actor.clone()).with("task", task.id).with("proxy", &task.proxy);
+    let mut fact = AuditFact::new("proxy.ended", actor.clone()).with("task", task.id).with("proxy", &task.proxy);
     fact = fact.with("state", end.state.as_str()).with("requests", end.requests);
     let Some((report, next, message)) = &end.crash else {
         desk.record(fact);
@@ -260,67 +265,68 @@ fn end<T: Tx>(desk: &mut Desk<'_, T>, task: &ProxyTask, end: &TaskEnd, days: &mu
     fact = fact.with("crash", report.crash_id()).with("adversarial", report.is_adversarial());
     desk.record(fact);
     let (alert, quarantined) = match next {
-        NextStep::Respawn { .. } => return Ok(()),
-        NextStep::WaitForPerson { alert } => (alert, false),
-        NextStep::Quarantine { alert } => (alert, true),
+        CrashFollowUp::Respawn { .. } => return Ok(()),
+        CrashFollowUp::WaitForPerson { alert } => (alert, false),
+        CrashFollowUp::Quarantine { alert } => (alert, true),
     };
     let state = if quarantined { "quarantined" } else { "waiting" };
     desk.write(STAND, params![task.proxy.as_str(), state, report.crash_id(), alert.text.as_str(), now]);
     if quarantined {
-        freezes::Place { scope: scope(&task.proxy)?, by: actor, reason: alert.text.clone() }.place(desk);
+        freezes::PlaceFreeze { scope: scope(&task.proxy)?, by: actor, reason: alert.text.clone() }.place(desk);
     }
     let severity = match alert.urgency {
-        Urgency::AtOnce => Severity::Critical,
-        Urgency::Ordinary => Severity::Warning,
+        AlertUrgency::AtOnce => MessageSeverity::Critical,
+        AlertUrgency::Ordinary => MessageSeverity::Warning,
     };
     let body = serde_json::json!({
         "proxy": task.proxy, "task": task.id, "crash": report.crash_id(), "state": state, "text": alert.text,
     });
-    outbox::put(desk, &Message { id: *message, topic: "proxy.crashed".into(), severity, body });
+    outbox::put(desk, &OutboxMessage { id: *message, topic: "proxy.crashed".into(), severity, body });
     Ok(())
 }
 
-/// A request of a task is about to leave.
-struct CountRequest(JobId);
+/// Counts a request of a task that is about to leave.
+struct CountProxyRequest(JobId);
 
-impl UseCase for CountRequest {
+impl UseCase for CountProxyRequest {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         desk.write_one(COUNT, params![self.0]);
         Ok(())
     }
 }
 
-struct SetAside {
+struct QuarantineProxy {
     proxy: String,
     by: Actor,
     reason: String,
 }
 
-impl UseCase for SetAside {
+impl UseCase for QuarantineProxy {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let now = desk.now;
         let crash: Option<&str> = None;
         desk.write(STAND, params![self.proxy.as_str(), "quarantined", crash, self.reason.as_str(), now]);
-        freezes::Place { scope: scope(&self.proxy)?, by: self.by.clone(), reason: self.reason.clone() }.place(desk);
-        desk.record(Fact::new("proxy.quarantined", self.by.clone()).with("proxy", &self.proxy));
+        freezes::PlaceFreeze { scope: scope(&self.proxy)?, by: self.by.clone(), reason: self.reason.clone() }
+            .place(desk);
+        desk.record(AuditFact::new("proxy.quarantined", self.by.clone()).with("proxy", &self.proxy));
         Ok(())
     }
 }
 
-struct Clear {
+struct ClearProxySuspension {
     proxy: String,
     by: Actor,
 }
 
-impl UseCase for Clear {
-    type Out = Standing;
+impl UseCase for ClearProxySuspension {
+    type Out = ProxySuspension;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Standing, StoreError> {
-        // SECURITY: whoever caused the crash must not be the one who calls it settled.
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<ProxySuspension, StoreError> {
+        // SECURITY: an agent that caused the crash must not be able to clear it.
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
@@ -331,59 +337,59 @@ impl UseCase for Clear {
         let frozen = freezes::in_force(desk.tx()).await?.iter().any(|freeze| freeze.scope == scope);
         desk.write(CLEAR, params![self.proxy.as_str()]);
         if was.quarantined && frozen {
-            freezes::Lift { scope, by: self.by.clone() }.lift(desk);
+            freezes::LiftFreeze { scope, by: self.by.clone() }.lift(desk);
         }
-        desk.record(Fact::new("proxy.cleared", self.by.clone()).with("proxy", &self.proxy));
+        desk.record(AuditFact::new("proxy.cleared", self.by.clone()).with("proxy", &self.proxy));
         Ok(was)
     }
 }
 
-struct Note {
+struct RecordProxyEvent {
     proxy: String,
     what: &'static str,
     by: Actor,
 }
 
-impl UseCase for Note {
+impl UseCase for RecordProxyEvent {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
-        desk.record(Fact::new(self.what, self.by.clone()).with("proxy", &self.proxy));
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        desk.record(AuditFact::new(self.what, self.by.clone()).with("proxy", &self.proxy));
         Ok(())
     }
 }
 
-/// What a task wanted to keep and may not.
-struct NotKept {
+/// Records a note that a task proposed and that may not be kept.
+struct RecordRefusedProposal {
     proxy: String,
     task: JobId,
     code: &'static str,
     by: Actor,
 }
 
-impl UseCase for NotKept {
+impl UseCase for RecordRefusedProposal {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
-        let fact = Fact::new("proxy.proposal_refused", self.by.clone()).with("proxy", &self.proxy);
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let fact = AuditFact::new("proxy.proposal_refused", self.by.clone()).with("proxy", &self.proxy);
         desk.record(fact.with("task", self.task).with("code", self.code));
         Ok(())
     }
 }
 
-/// Ends what this node left running when it died.
-struct LeftOpen {
-    end: Box<dyn Fn(&ProxyTask) -> TaskEnd + Send + Sync>,
+/// Ends the tasks that this node left running when it crashed.
+struct EndInterruptedTasks {
+    end: Box<dyn Fn(&ProxyTask) -> ProxyTaskEnd + Send + Sync>,
 }
 
-impl UseCase for LeftOpen {
+impl UseCase for EndInterruptedTasks {
     type Out = Vec<ProxyTask>;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<ProxyTask>, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<ProxyTask>, StoreError> {
         let node = desk.node;
         let left: Vec<ProxyTask> =
             desk.rows(LEFT, params![node]).await?.into_iter().map(decode).collect::<Result<_, _>>()?;
-        let mut days = Days::of(desk, &left).await?;
+        let mut days = LockedDailyUsage::of(desk, &left).await?;
         for task in &left {
             end(desk, task, &(self.end)(task), &mut days)?;
         }
@@ -392,17 +398,17 @@ impl UseCase for LeftOpen {
     }
 }
 
-struct Page {
+struct ListProxyTasks {
     proxy: String,
     after: Option<JobId>,
     crashed_only: bool,
     limit: u32,
 }
 
-impl Query for Page {
+impl StoreQuery for ListProxyTasks {
     type Out = Vec<ProxyTask>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<ProxyTask>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<ProxyTask>, StoreError> {
         let before = self.after.map_or(u128::MAX, JobId::bits);
         let sql = if self.crashed_only { CRASHES } else { PAGE };
         let rows = tx.rows(sql, &params![self.proxy.as_str(), before, self.limit]).await?;
@@ -410,35 +416,35 @@ impl Query for Page {
     }
 }
 
-struct Standings;
+struct ListProxySuspensions;
 
-impl Query for Standings {
-    type Out = Vec<Standing>;
+impl StoreQuery for ListProxySuspensions {
+    type Out = Vec<ProxySuspension>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Standing>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<ProxySuspension>, StoreError> {
         tx.rows(STANDINGS, &[]).await?.into_iter().map(standing).collect()
     }
 }
 
-fn scope(proxy: &str) -> Result<Scope, StoreError> {
-    let name = ServiceName::new(format!("proxy.{proxy}")).map_err(|_| impossible("a name that is none"))?;
-    Ok(Scope::Service(name))
+fn scope(proxy: &str) -> Result<FreezeTarget, StoreError> {
+    let name = ServiceName::new(format!("proxy.{proxy}")).map_err(|_| impossible("an invalid name"))?;
+    Ok(FreezeTarget::Service(name))
 }
 
 fn impossible(detail: &'static str) -> StoreError {
     StoreError::Impossible { table: "proxy_tasks", detail }
 }
 
-fn decode(row: Row) -> Result<ProxyTask, StoreError> {
+fn decode(row: SqlRow) -> Result<ProxyTask, StoreError> {
     let mut row = row.of("proxy_tasks");
     let (id, proxy, operation) = (JobId::from_bits(row.bits()?), row.text()?, row.text()?);
     let (agent, node, started_at, ended_at) = (row.parsed()?, row.parsed()?, row.time()?, row.maybe_time()?);
     let word = row.text()?;
-    let state = TaskState::ALL.into_iter().find(|state| state.as_str() == word);
+    let state = ProxyTaskState::ALL.into_iter().find(|state| state.as_str() == word);
     let state = state.ok_or_else(|| row.impossible("an unknown state"))?;
     let requests = row.count()?;
     let report = row.maybe_text()?.map(|text| serde_json::from_str(&text)).transpose();
-    let report = report.map_err(|_| row.impossible("a report that is none"))?;
+    let report = report.map_err(|_| row.impossible("a report that cannot be read"))?;
     let reserved = match row.maybe_int()? {
         Some(day) => Some((day, usage(&mut row)?)),
         None => None,
@@ -447,24 +453,24 @@ fn decode(row: Row) -> Result<ProxyTask, StoreError> {
 }
 
 /// The next four columns: requests, bytes, milliseconds and cost.
-pub(crate) fn usage(row: &mut Columns) -> Result<ProxyUsage, StoreError> {
+pub(crate) fn usage(row: &mut RowReader) -> Result<ProxyUsage, StoreError> {
     let (requests, bytes, millis) = (row.count()?, row.count()?, row.count()?);
-    Ok(ProxyUsage { requests, bytes, millis, cost: Amount::from_micros(row.count()?) })
+    Ok(ProxyUsage { requests, bytes, millis, cost: MoneyAmount::from_micros(row.count()?) })
 }
 
-fn standing(row: Row) -> Result<Standing, StoreError> {
+fn standing(row: SqlRow) -> Result<ProxySuspension, StoreError> {
     let mut row = row.of("proxy_standing");
     let (proxy, word, crash) = (row.text()?, row.text()?, row.maybe_text()?);
-    Ok(Standing { proxy, quarantined: word == "quarantined", crash, reason: row.text()?, since: row.time()? })
+    Ok(ProxySuspension { proxy, quarantined: word == "quarantined", crash, reason: row.text()?, since: row.time()? })
 }
 
 impl Store {
-    /// Begins a task, and reserves what it may use of the day. Gives what stands against it, if anything does; then nothing
-    /// began.
+    /// Begins a task, and reserves its share of the day's budget. If something prevents it, returns the reason and
+    /// begins nothing.
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn begin_task(&self, task: NewTask) -> Result<TaskBegun, StoreError> {
+    pub async fn begin_task(&self, task: BeginProxyTask) -> Result<ProxyTaskStart, StoreError> {
         self.submit(task).await
     }
 
@@ -473,53 +479,53 @@ impl Store {
     /// # Errors
     /// When it cannot be counted: then it must not leave.
     pub async fn count_task_request(&self, id: JobId) -> Result<(), StoreError> {
-        self.submit(CountRequest(id)).await
+        self.submit(CountProxyRequest(id)).await
     }
 
-    /// Ends a task, with everything that follows from it.
+    /// Ends a task, with all consequences.
     ///
     /// # Errors
     /// When there is none, or it has ended already.
-    pub async fn end_task(&self, id: JobId, end: TaskEnd) -> Result<(), StoreError> {
-        self.submit(Finish { id, end }).await
+    pub async fn end_task(&self, id: JobId, end: ProxyTaskEnd) -> Result<(), StoreError> {
+        self.submit(EndProxyTask { id, end }).await
     }
 
-    /// Ends what this node left running when it died. Gives those tasks.
+    /// Ends the tasks that this node left running when it crashed. Gives those tasks.
     ///
     /// # Errors
     /// When it cannot be recorded.
     pub async fn end_left_tasks(
         &self,
-        end: impl Fn(&ProxyTask) -> TaskEnd + Send + Sync + 'static,
+        end: impl Fn(&ProxyTask) -> ProxyTaskEnd + Send + Sync + 'static,
     ) -> Result<Vec<ProxyTask>, StoreError> {
-        self.submit(LeftOpen { end: Box::new(end) }).await
+        self.submit(EndInterruptedTasks { end: Box::new(end) }).await
     }
 
-    /// Sets a proxy aside until a person has looked.
+    /// Quarantines a proxy until a person has reviewed it.
     ///
     /// # Errors
     /// When it cannot be recorded.
     pub async fn quarantine_proxy(&self, proxy: &str, by: Actor, reason: String) -> Result<(), StoreError> {
-        self.submit(SetAside { proxy: proxy.into(), by, reason }).await
+        self.submit(QuarantineProxy { proxy: proxy.into(), by, reason }).await
     }
 
-    /// Lets a proxy run again. Gives what stood against it.
+    /// Lets a proxy run again. Gives the reason why it did not.
     ///
     /// # Errors
-    /// When nothing did, or the caller is no person.
-    pub async fn clear_proxy(&self, proxy: &str, by: Actor) -> Result<Standing, StoreError> {
-        self.submit(Clear { proxy: proxy.into(), by }).await
+    /// When it was not stopped, or the caller is not a person.
+    pub async fn clear_proxy(&self, proxy: &str, by: Actor) -> Result<ProxySuspension, StoreError> {
+        self.submit(ClearProxySuspension { proxy: proxy.into(), by }).await
     }
 
-    /// Records what was done to the workspace of a proxy.
+    /// Records what was done with the workspace of a proxy.
     ///
     /// # Errors
     /// When it cannot be recorded.
     pub async fn note_proxy(&self, proxy: &str, what: &'static str, by: Actor) -> Result<(), StoreError> {
-        self.submit(Note { proxy: proxy.into(), what, by }).await
+        self.submit(RecordProxyEvent { proxy: proxy.into(), what, by }).await
     }
 
-    /// Records that something a task proposed to keep was refused, by its code alone.
+    /// Records that a note proposed by a task was refused, by its code alone.
     ///
     /// # Errors
     /// When it cannot be recorded.
@@ -530,18 +536,18 @@ impl Store {
         code: &'static str,
         by: Actor,
     ) -> Result<(), StoreError> {
-        self.submit(NotKept { proxy: proxy.into(), task, code, by }).await
+        self.submit(RecordRefusedProposal { proxy: proxy.into(), task, code, by }).await
     }
 
     /// Which proxies do not run, and why.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn proxy_standings(&self) -> Result<Vec<Standing>, StoreError> {
-        self.ask(Standings).await
+    pub async fn proxy_standings(&self) -> Result<Vec<ProxySuspension>, StoreError> {
+        self.ask(ListProxySuspensions).await
     }
 
-    /// Tasks of a proxy, newest first; only those that crashed if wanted.
+    /// Tasks of a proxy, newest first; on request only those that crashed.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -552,6 +558,6 @@ impl Store {
         after: Option<JobId>,
         limit: u32,
     ) -> Result<Vec<ProxyTask>, StoreError> {
-        self.ask(Page { proxy: proxy.into(), after, crashed_only, limit }).await
+        self.ask(ListProxyTasks { proxy: proxy.into(), after, crashed_only, limit }).await
     }
 }

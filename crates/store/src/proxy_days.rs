@@ -1,23 +1,23 @@
 //! Budgets of security proxies: what their tasks used within a UTC day, one row for each proxy and day.
 //!
-//! Promise: what a task may use is reserved before it begins, in the transaction that begins it, and what it used is
-//! settled in the one that ends it, also after a crash; so all nodes together never let a task begin that could exceed
-//! the day. People are told once at each share of a day.
+//! Promise: a task's budget is reserved in the transaction that begins it, and its actual use is settled in the
+//! transaction that ends it, also after a crash. So all nodes together never begin a task that could exceed the day's
+//! budget. People are notified once for each threshold of a day.
 
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::MessageId;
-use sluice_core::proxy::{BudgetLimit, ProxyUsage, day_of, news, start_of};
-use sluice_core::{Actor, Span};
+use sluice_core::proxy::{BudgetLimit, ProxyUsage, day_of, share_to_announce, start_of};
+use sluice_core::{Actor, Millis};
 
 use crate::Store;
-use crate::desk::{Desk, Query};
 use crate::error::StoreError;
-use crate::outbox::{self, Message, Severity};
-use crate::proxies::{NewTask, ProxyTask, TaskSpent, usage};
-use crate::sql::{Row, Tx, Val, params};
+use crate::outbox::{self, MessageSeverity, OutboxMessage};
+use crate::proxies::{BeginProxyTask, ProxyTask, ProxyTaskUsage, usage};
+use crate::sql::{SqlRow, SqlValue, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork};
 
 macro_rules! select {
     ($rest:literal) => {
@@ -37,27 +37,27 @@ const UPDATE: &str = "UPDATE proxy_days SET tasks = ?3, told = ?4, requests = ?5
      held_requests = ?9, held_bytes = ?10, held_millis = ?11, held_cost = ?12 WHERE proxy = ?1 AND day = ?2";
 
 /// How long days are kept.
-const KEPT: Span = Span::from_hours(400 * 24);
+const KEPT: Millis = Millis::from_hours(400 * 24);
 
 /// A day of a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProxyDay {
-    /// Which proxy.
+pub struct ProxyDailyUsage {
+    /// The proxy.
     pub proxy: String,
-    /// Which UTC day, counted from 1970.
+    /// The UTC day, counted from 1970.
     pub day: i64,
     /// Tasks that began.
     pub tasks: u64,
-    /// The largest share of the day that people were told of, in percent.
+    /// The largest threshold of which people were notified, in percent.
     pub told: u64,
     /// What was used.
     pub used: ProxyUsage,
-    /// What is reserved for tasks under way.
+    /// What is reserved for running tasks.
     pub reserved: ProxyUsage,
 }
 
-impl ProxyDay {
-    /// A day on which nothing has happened yet.
+impl ProxyDailyUsage {
+    /// A day without any tasks yet.
     #[must_use]
     pub fn fresh(proxy: &str, day: i64) -> Self {
         let (used, reserved) = (ProxyUsage::default(), ProxyUsage::default());
@@ -66,11 +66,11 @@ impl ProxyDay {
 
     /// The limit that another task would exceed, if it would.
     #[must_use]
-    pub fn refuses(&self, estimate: ProxyUsage, limits: ProxyUsage) -> Option<BudgetLimit> {
+    pub fn exceeded_limit(&self, estimate: ProxyUsage, limits: ProxyUsage) -> Option<BudgetLimit> {
         self.used.plus(self.reserved).plus(estimate).exceeded(limits)
     }
 
-    fn row(&self) -> Vec<Val> {
+    fn row(&self) -> Vec<SqlValue> {
         let mut row = params![self.proxy.as_str(), self.day, self.tasks, self.told];
         for ProxyUsage { requests, bytes, millis, cost } in [self.used, self.reserved] {
             row.extend(params![requests, bytes, millis, cost.as_micros()]);
@@ -78,9 +78,9 @@ impl ProxyDay {
         row
     }
 
-    /// Tells people of a share of the day, once.
-    fn tell<T: Tx>(&mut self, desk: &mut Desk<'_, T>, percent: u64, message: MessageId) {
-        let Some(share) = news(percent, self.told) else { return };
+    /// Notifies people of a threshold of the day, once.
+    fn tell<T: StoreTx>(&mut self, desk: &mut UnitOfWork<'_, T>, percent: u64, message: MessageId) {
+        let Some(share) = share_to_announce(percent, self.told) else { return };
         self.told = share;
         let day = start_of(self.day).to_string();
         let day = day.split('T').next().unwrap_or_default();
@@ -89,22 +89,28 @@ impl ProxyDay {
             _ => "most of the budget of the day is used",
         };
         let body = json!({"proxy": self.proxy, "day": day, "percent": share, "text": text});
-        outbox::put(desk, &Message { id: message, topic: "proxy.budget".into(), severity: Severity::Warning, body });
+        outbox::put(
+            desk,
+            &OutboxMessage { id: message, topic: "proxy.budget".into(), severity: MessageSeverity::Warning, body },
+        );
     }
 }
 
-/// Reserves what a task may use. Gives the limit that stands against it, if one does; then nothing is reserved.
-pub(crate) async fn reserve<T: Tx>(desk: &mut Desk<'_, T>, task: &NewTask) -> Result<Option<BudgetLimit>, StoreError> {
+/// Reserves the budget of a task. Returns the limit that prevents it, if one does; then nothing is reserved.
+pub(crate) async fn reserve<T: StoreTx>(
+    desk: &mut UnitOfWork<'_, T>,
+    task: &BeginProxyTask,
+) -> Result<Option<BudgetLimit>, StoreError> {
     let number = day_of(desk.now);
     let found = desk.row(ONE, params![task.proxy.as_str(), number]).await?.map(decode).transpose()?;
     let is_new = found.is_none();
-    let mut day = found.unwrap_or_else(|| ProxyDay::fresh(&task.proxy, number));
-    let refused = day.refuses(task.estimate, task.limits);
+    let mut day = found.unwrap_or_else(|| ProxyDailyUsage::fresh(&task.proxy, number));
+    let refused = day.exceeded_limit(task.estimate, task.limits);
     match refused {
         Some(limit) => {
-            let fact = Fact::new("proxy.over_budget", Actor::Agent(task.agent.clone())).with("proxy", &task.proxy);
+            let fact = AuditFact::new("proxy.over_budget", Actor::Agent(task.agent.clone())).with("proxy", &task.proxy);
             desk.record(fact.with("operation", &task.operation).with("limit", limit.field()));
-            // Where only tasks under way stand against it, the day is not used up yet.
+            // If only running tasks prevent it, the day's budget is not used up yet.
             if day.used.plus(task.estimate).exceeded(task.limits).is_some() {
                 day.tell(desk, 100, task.message);
             }
@@ -117,7 +123,7 @@ pub(crate) async fn reserve<T: Tx>(desk: &mut Desk<'_, T>, task: &NewTask) -> Re
     let mut row = day.row();
     if is_new {
         row.extend(params![start_of(number) + KEPT]);
-        // Two nodes that both make the row collide on its key, and one of them starts over.
+        // If two nodes both make the row, they collide on its key, and one of them starts over.
         desk.write(INSERT, row);
     } else {
         desk.write_one(UPDATE, row);
@@ -125,12 +131,12 @@ pub(crate) async fn reserve<T: Tx>(desk: &mut Desk<'_, T>, task: &NewTask) -> Re
     Ok(refused)
 }
 
-/// The days that some tasks are counted on, while they end.
-pub(crate) struct Days(BTreeMap<(String, i64), ProxyDay>);
+/// The days on which ending tasks are counted.
+pub(crate) struct LockedDailyUsage(BTreeMap<(String, i64), ProxyDailyUsage>);
 
-impl Days {
-    /// Reads and locks them, in one order.
-    pub async fn of<T: Tx>(desk: &mut Desk<'_, T>, tasks: &[ProxyTask]) -> Result<Self, StoreError> {
+impl LockedDailyUsage {
+    /// Reads and locks the days, always in the same order.
+    pub async fn of<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, tasks: &[ProxyTask]) -> Result<Self, StoreError> {
         let keys = tasks.iter().filter_map(|task| Some((task.proxy.clone(), task.reserved?.0)));
         let mut found = BTreeMap::new();
         for (proxy, day) in keys.collect::<std::collections::BTreeSet<_>>() {
@@ -141,8 +147,13 @@ impl Days {
         Ok(Self(found))
     }
 
-    /// Puts what a task used in the place of what was reserved for it.
-    pub fn settle<T: Tx>(&mut self, desk: &mut Desk<'_, T>, task: &ProxyTask, spent: Option<&TaskSpent>) {
+    /// Replaces a task's reservation with its actual use.
+    pub fn settle<T: StoreTx>(
+        &mut self,
+        desk: &mut UnitOfWork<'_, T>,
+        task: &ProxyTask,
+        spent: Option<&ProxyTaskUsage>,
+    ) {
         let Some((number, reserved)) = task.reserved else { return };
         let Some(day) = self.0.get_mut(&(task.proxy.clone(), number)) else { return };
         day.reserved = day.reserved.minus(reserved);
@@ -152,27 +163,27 @@ impl Days {
         }
     }
 
-    /// Writes them.
-    pub fn save<T: Tx>(self, desk: &mut Desk<'_, T>) {
+    /// Writes the days.
+    pub fn save<T: StoreTx>(self, desk: &mut UnitOfWork<'_, T>) {
         for day in self.0.into_values() {
             desk.write_one(UPDATE, day.row());
         }
     }
 }
 
-fn decode(row: Row) -> Result<ProxyDay, StoreError> {
+fn decode(row: SqlRow) -> Result<ProxyDailyUsage, StoreError> {
     let mut row = row.of("proxy_days");
     let (proxy, day, tasks, told) = (row.text()?, row.int()?, row.count()?, row.count()?);
     let (used, reserved) = (usage(&mut row)?, usage(&mut row)?);
-    Ok(ProxyDay { proxy, day, tasks, told, used, reserved })
+    Ok(ProxyDailyUsage { proxy, day, tasks, told, used, reserved })
 }
 
-struct Since(i64);
+struct ListProxyUsageSince(i64);
 
-impl Query for Since {
-    type Out = Vec<ProxyDay>;
+impl StoreQuery for ListProxyUsageSince {
+    type Out = Vec<ProxyDailyUsage>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<ProxyDay>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<ProxyDailyUsage>, StoreError> {
         tx.rows(SINCE, &params![self.0]).await?.into_iter().map(decode).collect()
     }
 }
@@ -182,7 +193,7 @@ impl Store {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn proxy_days(&self, since: i64) -> Result<Vec<ProxyDay>, StoreError> {
-        self.ask(Since(since)).await
+    pub async fn proxy_days(&self, since: i64) -> Result<Vec<ProxyDailyUsage>, StoreError> {
+        self.ask(ListProxyUsageSince(since)).await
     }
 }

@@ -1,112 +1,112 @@
-//! Forgetting what nobody can ask for any more: a bounded number of rows of each kind at a time.
+//! Deletes rows that nobody needs any more: a bounded number of rows of each kind at a time.
 //!
-//! What is over is looked for on a reading connection and deleted in one transaction, if it is still
-//! over then. Promise: nothing that still counts is forgotten, and the record says how much went.
+//! Ended rows are found on a reading connection and deleted in one transaction, if they are still ended then. Promise:
+//! nothing that still counts is deleted, and the audit log says how many rows were.
 
-use sluice_core::audit::Fact;
-use sluice_core::{Span, Timestamp};
+use sluice_core::audit::AuditFact;
+use sluice_core::{Millis, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Row, Tx, Val, params};
+use crate::sql::{SqlRow, SqlValue, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
-/// How long delivered messages, deleted values and what was refused stay.
-const KEPT: Span = Span::from_hours(30 * 24);
-const NONE: Span = Span::from_millis(0);
+/// How long delivered messages, deleted values and refused calls are kept.
+const KEPT: Millis = Millis::from_hours(30 * 24);
+const NONE: Millis = Millis::from_millis(0);
 
-/// One kind of row that can be over: how it is found, and how it goes if it still is.
-struct Kind {
+/// One kind of row that can end: how ended rows are found, and how one is deleted if it is still ended.
+struct PrunableRowKind {
     name: &'static str,
-    /// The keys of rows that were over at `?1`.
+    /// The keys of rows that had ended at `?1`.
     find: &'static str,
-    /// By its key and, last, the same time.
+    /// Deletes by key and, as last parameter, the same time.
     forget: &'static [&'static str],
-    /// How long after its end it stays.
-    kept: Span,
+    /// How long after its end a row is kept.
+    kept: Millis,
 }
 
-const KINDS: [Kind; 15] = [
-    Kind {
+const KINDS: [PrunableRowKind; 15] = [
+    PrunableRowKind {
         name: "results",
         find: "SELECT hold FROM results WHERE until <= ?1 LIMIT ?2",
         forget: &["DELETE FROM results WHERE hold = ?1 AND until <= ?2"],
         kept: NONE,
     },
-    Kind {
+    PrunableRowKind {
         name: "idempotency",
         find: "SELECT agent, name FROM idempotency WHERE expires_at <= ?1 LIMIT ?2",
         forget: &["DELETE FROM idempotency WHERE agent = ?1 AND name = ?2 AND expires_at <= ?3"],
         kept: NONE,
     },
-    Kind {
+    PrunableRowKind {
         name: "counters",
         find: "SELECT kind, agent, name, slot FROM counters WHERE until <= ?1 LIMIT ?2",
         forget: &["DELETE FROM counters WHERE kind = ?1 AND agent = ?2 AND name = ?3 AND slot = ?4 AND until <= ?5"],
         kept: NONE,
     },
-    Kind {
+    PrunableRowKind {
         name: "proxy_days",
         find: "SELECT proxy, day FROM proxy_days WHERE until <= ?1 LIMIT ?2",
         forget: &["DELETE FROM proxy_days WHERE proxy = ?1 AND day = ?2 AND until <= ?3"],
         kept: NONE,
     },
-    Kind {
+    PrunableRowKind {
         name: "outbox",
         find: "SELECT id FROM outbox WHERE sent_at <= ?1 LIMIT ?2",
         forget: &["DELETE FROM outbox WHERE id = ?1 AND sent_at <= ?2"],
         kept: KEPT,
     },
-    Kind {
+    PrunableRowKind {
         name: "links",
         find: "SELECT token FROM links WHERE made_at <= ?1 LIMIT ?2",
         forget: &["DELETE FROM links WHERE token = ?1 AND made_at <= ?2"],
         kept: KEPT,
     },
-    Kind {
+    PrunableRowKind {
         name: "channel_news",
         find: "SELECT channel, news FROM channel_news WHERE heard_at <= ?1 LIMIT ?2",
         forget: &["DELETE FROM channel_news WHERE channel = ?1 AND news = ?2 AND heard_at <= ?3"],
         kept: crate::deliveries::REMEMBERED,
     },
-    Kind {
+    PrunableRowKind {
         name: "refused_actions",
         find: "SELECT digest FROM refused_actions WHERE kept_at <= ?1 LIMIT ?2",
         forget: &["DELETE FROM refused_actions WHERE digest = ?1 AND kept_at <= ?2"],
         kept: KEPT,
     },
-    Kind {
+    PrunableRowKind {
         name: "findings",
         find: "SELECT id FROM findings WHERE until <= ?1 LIMIT ?2",
         forget: &["DELETE FROM findings WHERE id = ?1 AND until <= ?2"],
         kept: NONE,
     },
-    Kind {
+    PrunableRowKind {
         name: "hold_failures",
         find: "SELECT hold FROM hold_failures WHERE failed_at <= ?1 LIMIT ?2",
         forget: &["DELETE FROM hold_failures WHERE hold = ?1 AND failed_at <= ?2"],
         kept: KEPT,
     },
-    Kind {
+    PrunableRowKind {
         name: "observations",
         find: "SELECT session, id FROM observations WHERE seen_at <= ?1 LIMIT ?2",
         forget: &["DELETE FROM observations WHERE session = ?1 AND id = ?2 AND seen_at <= ?3"],
         kept: crate::targets::REMEMBERED,
     },
-    Kind {
+    PrunableRowKind {
         name: "agent_messages",
         find: "SELECT recipient, id FROM agent_messages WHERE until <= ?1 LIMIT ?2",
         forget: &["DELETE FROM agent_messages WHERE recipient = ?1 AND id = ?2 AND until <= ?3"],
         kept: NONE,
     },
-    Kind {
+    PrunableRowKind {
         name: "schedules",
         find: "SELECT id FROM schedules WHERE state <> 'active' AND COALESCE(last_at, created_at) <= ?1 LIMIT ?2",
         forget: &["DELETE FROM schedules WHERE id = ?1 AND state <> 'active' AND COALESCE(last_at, created_at) <= ?2"],
         kept: KEPT,
     },
-    // What a session remembered ends with it; a session never begins again.
-    Kind {
+    // The values of a session end with it; a session never begins again.
+    PrunableRowKind {
         name: "session_state",
         find: "SELECT i.owner, i.name FROM state_items i JOIN sessions s ON i.owner = s.id \
              WHERE i.shelf = 'session' AND s.ended_at <= ?1 AND i.updated_at <= ?1 LIMIT ?2",
@@ -116,7 +116,7 @@ const KINDS: [Kind; 15] = [
         ],
         kept: NONE,
     },
-    Kind {
+    PrunableRowKind {
         name: "deleted_state",
         find: "SELECT shelf, owner, name FROM state_items WHERE value IS NULL AND updated_at <= ?1 LIMIT ?2",
         forget: &[
@@ -127,15 +127,15 @@ const KINDS: [Kind; 15] = [
     },
 ];
 
-struct Over {
-    now: Timestamp,
+struct FindPrunableRows {
+    now: UtcMillis,
     limit: u32,
 }
 
-impl Query for Over {
-    /// Kind by kind, the keys of what is over.
-    type Out = Vec<Vec<Row>>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+impl StoreQuery for FindPrunableRows {
+    /// The keys of ended rows, for each kind.
+    type Out = Vec<Vec<SqlRow>>;
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         let mut over = Vec::with_capacity(KINDS.len());
         for kind in &KINDS {
             over.push(tx.rows(kind.find, &params![self.now - kind.kept, self.limit]).await?);
@@ -144,29 +144,29 @@ impl Query for Over {
     }
 }
 
-struct Forget {
-    now: Timestamp,
+struct PruneRows {
+    now: UtcMillis,
     limit: u32,
-    over: Vec<Vec<Row>>,
+    over: Vec<Vec<SqlRow>>,
 }
 
-impl UseCase for Forget {
+impl UseCase for PruneRows {
     type Out = u64;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<u64, StoreError> {
-        // A caller with a clock that is ahead must not make us forget early: what is over is asked again.
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<u64, StoreError> {
+        // A caller whose clock is ahead must not cause early deletion: ended rows are then queried again.
         let now = self.now.min(desk.now);
         let again = match self.now > now {
-            true => Some(Over { now, limit: self.limit }.run(desk.tx()).await?),
+            true => Some(FindPrunableRows { now, limit: self.limit }.run(desk.tx()).await?),
             false => None,
         };
         let over = again.as_ref().unwrap_or(&self.over);
-        let mut fact = Fact::new("store.pruned", desk.actor());
+        let mut fact = AuditFact::new("store.pruned", desk.actor());
         let mut gone = 0;
         for (kind, rows) in KINDS.iter().zip(over).filter(|(_, rows)| !rows.is_empty()) {
             for row in rows {
                 let mut key = row.0.clone();
-                key.push(Val::from(now - kind.kept));
+                key.push(SqlValue::from(now - kind.kept));
                 kind.forget.iter().for_each(|sql| desk.write(sql, key.clone()));
                 gone += 1;
             }
@@ -180,15 +180,15 @@ impl UseCase for Forget {
 }
 
 impl Store {
-    /// Forgets what nobody can ask for any more, at most so many rows of each kind. Gives how many went.
+    /// Deletes rows that nobody needs any more, at most this many of each kind. Returns how many were deleted.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn prune(&self, now: Timestamp, limit: u32) -> Result<u64, StoreError> {
-        let over = self.ask(Over { now, limit }).await?;
+    pub async fn prune(&self, now: UtcMillis, limit: u32) -> Result<u64, StoreError> {
+        let over = self.ask(FindPrunableRows { now, limit }).await?;
         if over.iter().all(Vec::is_empty) {
             return Ok(0);
         }
-        self.submit(Forget { now, limit, over }).await
+        self.submit(PruneRows { now, limit, over }).await
     }
 }

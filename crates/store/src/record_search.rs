@@ -1,7 +1,7 @@
-//! The record, searched: which agent did what, when, and to which object.
+//! Searches the audit log: which agent did what, when, and to which object.
 //!
-//! Takes a filter; gives entries of all logs, the newest first. Promise: a search looks at a bounded number of entries,
-//! and one that stops at its bound says so and names the place to go on from. Times are found by halving, not by walking.
+//! Takes a filter; gives entries of all logs, the newest first. Promise: a search reads a bounded number of entries,
+//! and one that stops at its bound says so and gives the position to continue from. Times are found by binary search.
 
 mod reads;
 
@@ -10,19 +10,20 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde_json::Value;
-use sluice_core::audit::{Entry, Fact, Sealed};
+use sluice_core::audit::{AuditEntry, AuditFact, SealedAuditEntry};
 use sluice_core::ids::SessionId;
-use sluice_core::policy::Pattern;
+use sluice_core::policy::CapabilityPattern;
 use sluice_core::read_trace::ReadTrace;
-use sluice_core::{Action, Actor, AgentName, CallId, HoldId, NodeName, Span, Timestamp};
+use sluice_core::{Action, Actor, AgentName, CallId, HoldId, Millis, NodeName, UtcMillis};
 
 use crate::Store;
+use crate::archive;
 use crate::audit;
-use crate::calls::first_at;
-use crate::desk::Query;
+use crate::calls::first_entry_at;
 use crate::error::StoreError;
-use crate::sql::{Tx, params};
+use crate::sql::{StoreTx, params};
 use crate::targets;
+use crate::unit_of_work::StoreQuery;
 
 /// Entries read at once.
 const PAGE: u32 = 1_000;
@@ -32,101 +33,101 @@ const LONGEST_VALUE: usize = 512;
 const ABOUT: &str =
     "SELECT h.agent, c.action, c.targets FROM holds h LEFT JOIN contents c ON c.hold = h.id WHERE h.id = ?1";
 
-/// Which entries are wanted. An empty filter wants all.
+/// Which entries to find. An empty filter finds all.
 #[derive(Debug, Clone, Default)]
-pub struct RecordFilter {
-    /// Of this agent: what it did, and what became of its writes.
+pub struct AuditEntryFilter {
+    /// Only entries of this agent: its calls, and what happened to its writes.
     pub agent: Option<AgentName>,
-    /// About this capability, or capabilities that begin alike.
-    pub capability: Option<Pattern>,
+    /// Only entries about this capability, or capabilities with this prefix.
+    pub capability: Option<CapabilityPattern>,
     /// Not older than this.
-    pub since: Option<Timestamp>,
+    pub since: Option<UtcMillis>,
     /// Older than this.
-    pub until: Option<Timestamp>,
-    /// About this object, address or id, compared as a whole.
+    pub until: Option<UtcMillis>,
+    /// Only entries about this object, address or id, compared as a whole.
     pub target: Option<String>,
-    /// The keyed hash of the target, with which searches for exactly this text are found.
+    /// The keyed hash of the target, which finds searches for exactly this text.
     pub query_hash: Option<String>,
-    /// Only entries before this place, the last one of the page before.
-    pub before: Option<RecordPlace>,
-    /// At most so many.
+    /// Only entries before this position, the last one of the previous page.
+    pub before: Option<AuditSearchCursor>,
+    /// Most entries to return.
     pub limit: usize,
-    /// At most so many entries of each log are looked at.
+    /// Most entries to read in each log.
     pub bound: u64,
 }
 
-/// Where an entry stands among the entries of all logs.
+/// The position of an entry among the entries of all logs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RecordPlace {
-    at: Timestamp,
+pub struct AuditSearchCursor {
+    at: UtcMillis,
     log: NodeName,
     seq: u64,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundEntries {
+pub struct FoundAuditEntries {
     /// The newest first, each with its log.
-    pub entries: Vec<(NodeName, Sealed)>,
-    /// Where to go on, if there may be more.
-    pub next: Option<RecordPlace>,
-    /// Whether everything between `until` and the last entry given was looked at.
+    pub entries: Vec<(NodeName, SealedAuditEntry)>,
+    /// Where to continue, if there may be more.
+    pub next: Option<AuditSearchCursor>,
+    /// Whether everything between `until` and the last returned entry was read.
     pub is_all: bool,
 }
 
-impl fmt::Display for RecordPlace {
+impl fmt::Display for AuditSearchCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.at.as_millis(), self.seq, self.log)
     }
 }
 
-impl FromStr for RecordPlace {
+impl FromStr for AuditSearchCursor {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = "a cursor is taken from the page before";
+        let bad = "use the cursor of the previous page";
         let (at, rest) = text.split_once('.').ok_or(bad)?;
         let (seq, log) = rest.split_once('.').ok_or(bad)?;
-        let at = Timestamp::from_millis(at.parse().map_err(|_| bad)?);
+        let at = UtcMillis::from_millis(at.parse().map_err(|_| bad)?);
         Ok(Self { at, log: log.parse().map_err(|_| bad)?, seq: seq.parse().map_err(|_| bad)? })
     }
 }
 
-/// What is known of a held write beside its entries.
-struct AboutHold {
+/// What the database holds about a held write besides its entries.
+struct HoldSearchFields {
     agent: AgentName,
     capability: Option<String>,
     values: Vec<String>,
 }
 
-impl Query for RecordFilter {
-    type Out = FoundEntries;
+impl StoreQuery for AuditEntryFilter {
+    type Out = FoundAuditEntries;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<FoundEntries, StoreError> {
-        let mut found: Vec<(RecordPlace, Sealed)> = Vec::new();
-        let mut horizon: Option<RecordPlace> = None;
-        let mut holds: HashMap<HoldId, Option<AboutHold>> = HashMap::new();
-        for (log, head) in audit::Logs.run(tx).await? {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<FoundAuditEntries, StoreError> {
+        let mut found: Vec<(AuditSearchCursor, SealedAuditEntry)> = Vec::new();
+        let mut horizon: Option<AuditSearchCursor> = None;
+        let mut holds: HashMap<HoldId, Option<HoldSearchFields>> = HashMap::new();
+        for (log, head) in audit::ListAuditLogs.run(tx).await? {
             let mut end = head.size;
             if let Some(until) = self.until {
-                end = first_at(tx, &log, end, until).await?;
+                end = first_entry_at(tx, &log, end, until).await?;
             }
             if let Some(before) = &self.before {
-                end = first_at(tx, &log, end, before.at + Span::from_millis(1)).await?;
+                end = first_entry_at(tx, &log, end, before.at + Millis::from_millis(1)).await?;
             }
-            let (start, mut of_log) = (end, 0);
-            'log: while end > 0 && of_log <= self.limit {
-                let from = end.saturating_sub(u64::from(PAGE));
-                let page = audit::Page { log: log.clone(), from, limit: PAGE }.run(tx).await?;
+            let (first, start, mut of_log) = (archive::first_kept(tx, &log).await?, end, 0);
+            'log: while end > first && of_log <= self.limit {
+                let from = end.saturating_sub(u64::from(PAGE)).max(first);
+                let page = audit::ListAuditEntries { log: log.clone(), from, limit: PAGE }.run(tx).await?;
                 let mut reached = None;
                 for sealed in page.into_iter().rev().skip_while(|sealed| sealed.seq >= end) {
                     if !self.may_want(&sealed) && sealed.seq != from {
                         continue;
                     }
-                    let Ok(Entry { at, fact, seq, .. }) = serde_json::from_slice(&sealed.body) else { continue };
+                    let Ok(AuditEntry { at, fact, seq, .. }) = serde_json::from_slice(&sealed.body) else { continue };
                     if self.since.is_some_and(|since| at < since) {
                         break 'log;
                     }
-                    let place = RecordPlace { at, log: log.clone(), seq };
+                    let place = AuditSearchCursor { at, log: log.clone(), seq };
                     reached = Some(place.clone());
                     if self.before.as_ref().is_some_and(|before| place >= *before) {
                         continue;
@@ -141,8 +142,8 @@ impl Query for RecordFilter {
                     }
                 }
                 end = from;
-                if start - end >= self.bound && end > 0 {
-                    // What lies beyond was not looked at, in this log.
+                if start - end >= self.bound && end > first {
+                    // Older entries of this log were not read.
                     horizon = horizon.max(reached);
                     break;
                 }
@@ -156,29 +157,29 @@ impl Query for RecordFilter {
         found.truncate(self.limit);
         let next = if has_more { found.last().map(|(place, _)| place.clone()) } else { horizon.clone() };
         let entries = found.into_iter().map(|(place, sealed)| (place.log, sealed)).collect();
-        Ok(FoundEntries { entries, next, is_all: horizon.is_none() || has_more })
+        Ok(FoundAuditEntries { entries, next, is_all: horizon.is_none() || has_more })
     }
 }
 
-impl RecordFilter {
+impl AuditEntryFilter {
     fn is_narrowed(&self) -> bool {
         self.agent.is_some() || self.capability.is_some() || self.target.is_some()
     }
 
-    /// Whether an entry is worth reading: one that names no write must name the agent itself.
-    fn may_want(&self, sealed: &Sealed) -> bool {
+    /// Whether an entry must be parsed: one that names no write must name the agent itself.
+    fn may_want(&self, sealed: &SealedAuditEntry) -> bool {
         let Some(agent) = &self.agent else { return true };
         let text = std::str::from_utf8(&sealed.body).unwrap_or_default();
         text.contains("\"hold\":") || text.contains(agent.as_str())
     }
 
-    fn wants(&self, fact: &Fact, hold: Option<&AboutHold>) -> bool {
+    fn wants(&self, fact: &AuditFact, hold: Option<&HoldSearchFields>) -> bool {
         let of_agent = |agent: &AgentName| {
             fact.actor == Actor::Agent(agent.clone())
                 || fact.detail.get("agent").is_some_and(|name| name == agent.as_str())
                 || hold.is_some_and(|hold| hold.agent == *agent)
         };
-        let of_capability = |pattern: &Pattern| {
+        let of_capability = |pattern: &CapabilityPattern| {
             let own = fact.detail.get("capability").map(String::as_str);
             own.or_else(|| hold?.capability.as_deref()).is_some_and(|name| pattern.matches(name))
         };
@@ -201,7 +202,7 @@ impl RecordFilter {
     }
 }
 
-async fn about<T: Tx>(tx: &mut T, hold: HoldId) -> Result<Option<AboutHold>, StoreError> {
+async fn about<T: StoreTx>(tx: &mut T, hold: HoldId) -> Result<Option<HoldSearchFields>, StoreError> {
     let Some(row) = tx.rows(ABOUT, &params![hold]).await?.into_iter().next() else { return Ok(None) };
     let mut row = row.of("holds");
     let agent = row.parsed()?;
@@ -210,7 +211,7 @@ async fn about<T: Tx>(tx: &mut T, hold: HoldId) -> Result<Option<AboutHold>, Sto
     if let Some(action) = &action {
         action.arguments().values().for_each(|value| leaves(value, &mut values));
     }
-    Ok(Some(AboutHold { agent, capability: action.map(|action| action.capability().to_string()), values }))
+    Ok(Some(HoldSearchFields { agent, capability: action.map(|action| action.capability().to_string()), values }))
 }
 
 /// Every short text in a value.
@@ -226,47 +227,47 @@ fn leaves(value: &Value, found: &mut Vec<String>) {
 /// One read of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRead {
-    /// The call that asked.
+    /// The call.
     pub call: CallId,
-    /// What was asked.
+    /// The capability.
     pub capability: String,
     /// When it was answered.
-    pub at: Timestamp,
-    /// What the answer held; nothing for entries of earlier releases.
+    pub at: UtcMillis,
+    /// What the answer held; `None` for entries of earlier releases.
     pub read: Option<ReadTrace>,
 }
 
-/// Which reads of a session.
+/// Which reads of a session to find.
 #[derive(Debug, Clone)]
-pub struct SessionReads {
+pub struct ListSessionReads {
     /// The session.
     pub session: SessionId,
     /// Its agent.
     pub agent: AgentName,
-    /// Whether it is the session of the agent's calls that name none: their entries name none either.
+    /// Whether it is the session of the agent's calls that name no session: their entries name none either.
     pub is_nameless: bool,
     /// Not older than this.
-    pub since: Timestamp,
-    /// At most so many entries of each log are looked at.
+    pub since: UtcMillis,
+    /// Most entries to read in each log.
     pub bound: u64,
 }
 
-impl Query for SessionReads {
-    /// The oldest first, and whether the bound was not reached.
+impl StoreQuery for ListSessionReads {
+    /// The reads, oldest first, and whether they are complete: the bound was not reached.
     type Out = (Vec<SessionRead>, bool);
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         let (mut reads, mut is_all) = (Vec::new(), true);
         let id = self.session.to_string();
-        for (log, head) in audit::Logs.run(tx).await? {
-            let start = first_at(tx, &log, head.size, self.since).await?;
+        for (log, head) in audit::ListAuditLogs.run(tx).await? {
+            let start = first_entry_at(tx, &log, head.size, self.since).await?;
             let mut at = start;
             while at < head.size {
                 if at - start >= self.bound {
                     is_all = false;
                     break;
                 }
-                let page = audit::Page { log: log.clone(), from: at, limit: PAGE }.run(tx).await?;
+                let page = audit::ListAuditEntries { log: log.clone(), from: at, limit: PAGE }.run(tx).await?;
                 let Some(last) = page.last() else { break };
                 at = last.seq + 1;
                 for sealed in &page {
@@ -282,11 +283,11 @@ impl Query for SessionReads {
     }
 }
 
-/// The kind of entry of a read that a person had to allow.
+/// The kind of entry of a read that a person had to approve.
 const READ_GIVEN: &str = "read.given";
 
-impl SessionReads {
-    fn read(&self, id: &str, Entry { at, fact, .. }: Entry) -> Option<SessionRead> {
+impl ListSessionReads {
+    fn read(&self, id: &str, AuditEntry { at, fact, .. }: AuditEntry) -> Option<SessionRead> {
         let is_read = fact.kind == "call.answered" || fact.kind == READ_GIVEN;
         let is_ours = match fact.detail.get("session") {
             Some(session) => session == id,
@@ -299,19 +300,19 @@ impl SessionReads {
 }
 
 impl Store {
-    /// Entries of the record, the newest first.
+    /// Audit entries, the newest first.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn search_record(&self, filter: RecordFilter) -> Result<FoundEntries, StoreError> {
+    pub async fn search_record(&self, filter: AuditEntryFilter) -> Result<FoundAuditEntries, StoreError> {
         self.ask(filter).await
     }
 
-    /// What was read in a session, the oldest first, and whether that is all of it.
+    /// The reads of a session, the oldest first, and whether they are complete.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn session_reads(&self, which: SessionReads) -> Result<(Vec<SessionRead>, bool), StoreError> {
+    pub async fn session_reads(&self, which: ListSessionReads) -> Result<(Vec<SessionRead>, bool), StoreError> {
         self.ask(which).await
     }
 }

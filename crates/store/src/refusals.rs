@@ -1,31 +1,31 @@
-//! Calls that were refused at once, read back from the record, and what they asked for where that is kept.
+//! Calls that were refused at once, read back from the audit log, with their actions where those are kept.
 //!
-//! Takes since when and how many; gives the latest first, and whether that is all of them. Promise: the search has a
-//! bound, and an answer that stops at it says so; what is kept is kept once, however often it was asked, and given back
-//! only as the record knows it.
+//! Takes a start time and a limit; gives the latest first, and whether that is all of them. Promise: the search has a
+//! bound, and an answer that stops at it says so. An action is stored once, however often it was requested, and
+//! returned only if it matches the audit log.
 
-use sluice_core::audit::{Entry, Fact};
+use sluice_core::audit::{AuditEntry, AuditFact};
 use sluice_core::capability::service_of;
 use sluice_core::ids::SessionId;
-use sluice_core::{Action, Actor, AgentName, CallId, CapabilityName, Digest, ServiceName, Timestamp};
+use sluice_core::{Action, Actor, AgentName, CallId, CapabilityName, Digest, ServiceName, UtcMillis};
 
 use crate::Store;
 use crate::audit;
-use crate::desk::{Desk, Query};
 use crate::error::StoreError;
-use crate::sql::{Tx, params};
+use crate::sql::{StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork};
 
 /// Entries read at once.
 const PAGE: u32 = 1_000;
-/// What the text of such an entry holds: what does not need not be parsed.
+/// The kind of these entries: an entry whose text lacks it need not be parsed.
 const WORD: &str = "call.refused";
 
 const KEEP: &str = "INSERT INTO refused_actions (digest, action, kept_at) VALUES (?1, ?2, ?3) \
      ON CONFLICT (digest) DO UPDATE SET kept_at = excluded.kept_at";
 const KEPT: &str = "SELECT action FROM refused_actions WHERE digest = ?1";
 
-/// Keeps what was asked for.
-pub(crate) fn keep<T: Tx>(desk: &mut Desk<'_, T>, action: &Action) {
+/// Stores the action of a refused call.
+pub(crate) fn keep<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, action: &Action) {
     let now = desk.now;
     desk.write(KEEP, params![action.digest(), action.bytes(), now]);
 }
@@ -33,62 +33,62 @@ pub(crate) fn keep<T: Tx>(desk: &mut Desk<'_, T>, action: &Action) {
 /// A call that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedCall {
-    /// Which.
+    /// The call's id.
     pub call: CallId,
-    /// Whose.
+    /// The agent that made it.
     pub agent: AgentName,
-    /// What was asked.
+    /// The capability that was called.
     pub capability: String,
-    /// Why not, as a stable code.
+    /// The reason, as a stable code.
     pub code: String,
-    /// What policy said, where it was asked.
+    /// The tier that policy decided, if policy was reached.
     pub tier: Option<String>,
     /// The rule that decided, as file and line.
     pub rule: Option<String>,
     /// The session it was made in.
     pub session: Option<SessionId>,
-    /// When.
-    pub at: Timestamp,
-    /// The digest of what was asked, where that was kept.
+    /// When it was refused.
+    pub at: UtcMillis,
+    /// The digest of the action, if that was kept.
     pub digest: Option<Digest>,
-    /// Where its targets come from, if it has any: `asked, seen`.
+    /// The origins of its targets, if it has any: `asked, seen`.
     pub origins: Option<String>,
 }
 
-/// Which refused calls.
+/// Which refused calls to list.
 #[derive(Debug, Clone)]
-pub struct Refusals {
+pub struct ListRefusedCalls {
     /// Not older than this.
-    pub since: Timestamp,
-    /// Only of this agent.
+    pub since: UtcMillis,
+    /// Only calls of this agent.
     pub agent: Option<AgentName>,
-    /// Only of this service.
+    /// Only calls at this service.
     pub service: Option<ServiceName>,
-    /// Only of this session.
+    /// Only calls of this session.
     pub session: Option<SessionId>,
-    /// Only before this call, the last one of the page before.
+    /// Only calls before this one, the last one of the previous page.
     pub before: Option<CallId>,
-    /// At most so many.
+    /// Most calls to return.
     pub limit: usize,
-    /// At most so many entries of each log are looked at.
+    /// Most entries to read in each log.
     pub bound: u64,
 }
 
-/// What was found.
+/// The result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundRefusals {
+pub struct RefusedCallsPage {
     /// The latest first.
     pub calls: Vec<RefusedCall>,
     /// Whether the bound was not reached.
     pub is_all: bool,
 }
 
-impl Query for Refusals {
-    type Out = FoundRefusals;
+impl StoreQuery for ListRefusedCalls {
+    type Out = RefusedCallsPage;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<FoundRefusals, StoreError> {
-        let mut found = FoundRefusals { calls: Vec::new(), is_all: true };
-        for (log, head) in audit::Logs.run(tx).await? {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<RefusedCallsPage, StoreError> {
+        let mut found = RefusedCallsPage { calls: Vec::new(), is_all: true };
+        for (log, head) in audit::ListAuditLogs.run(tx).await? {
             let (mut end, mut of_log) = (head.size, 0);
             while end > 0 && of_log < self.limit {
                 if head.size - end >= self.bound {
@@ -96,15 +96,15 @@ impl Query for Refusals {
                     break;
                 }
                 let from = end.saturating_sub(u64::from(PAGE));
-                let page = audit::Page { log: log.clone(), from, limit: PAGE }.run(tx).await?;
+                let page = audit::ListAuditEntries { log: log.clone(), from, limit: PAGE }.run(tx).await?;
                 let mut is_old = false;
                 for sealed in page.iter().rev().skip_while(|sealed| sealed.seq >= end) {
                     let text = std::str::from_utf8(&sealed.body).unwrap_or_default();
-                    // The first entry of a page is read for its time, whatever it is.
+                    // The first entry of a page is always parsed, for its time.
                     if sealed.seq != from && !text.contains(WORD) {
                         continue;
                     }
-                    let Ok(Entry { at, fact, .. }) = serde_json::from_str(text) else { continue };
+                    let Ok(AuditEntry { at, fact, .. }) = serde_json::from_str(text) else { continue };
                     is_old |= at < self.since;
                     let call = refused(at, fact).filter(|call| self.wants(call));
                     of_log += call.iter().count();
@@ -122,7 +122,7 @@ impl Query for Refusals {
     }
 }
 
-impl Refusals {
+impl ListRefusedCalls {
     fn wants(&self, call: &RefusedCall) -> bool {
         let of_service = |service: &ServiceName| {
             CapabilityName::new(call.capability.as_str()).is_ok_and(|name| service_of(&name) == *service)
@@ -135,7 +135,7 @@ impl Refusals {
     }
 }
 
-fn refused(at: Timestamp, fact: Fact) -> Option<RefusedCall> {
+fn refused(at: UtcMillis, fact: AuditFact) -> Option<RefusedCall> {
     let (Actor::Agent(agent), WORD) = (fact.actor, fact.kind.as_str()) else { return None };
     let detail = |name: &str| fact.detail.get(name).cloned();
     Some(RefusedCall {
@@ -152,13 +152,13 @@ fn refused(at: Timestamp, fact: Fact) -> Option<RefusedCall> {
     })
 }
 
-/// What was asked for, by its digest.
-struct Kept(Digest);
+/// A stored action, by its digest.
+struct GetRefusedAction(Digest);
 
-impl Query for Kept {
+impl StoreQuery for GetRefusedAction {
     type Out = Option<Action>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Action>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Option<Action>, StoreError> {
         let Some(row) = tx.rows(KEPT, &params![self.0]).await?.into_iter().next() else { return Ok(None) };
         let mut row = row.of("refused_actions");
         let action =
@@ -173,15 +173,15 @@ impl Store {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn refusals(&self, which: Refusals) -> Result<FoundRefusals, StoreError> {
+    pub async fn refusals(&self, which: ListRefusedCalls) -> Result<RefusedCallsPage, StoreError> {
         self.ask(which).await
     }
 
-    /// What a refused call asked for, if it is kept.
+    /// The action of a refused call, if it is kept.
     ///
     /// # Errors
-    /// When the database cannot be read, or what it keeps is not what was asked.
+    /// When the database cannot be read, or the stored action does not match its digest.
     pub async fn refused_action(&self, digest: Digest) -> Result<Option<Action>, StoreError> {
-        self.ask(Kept(digest)).await
+        self.ask(GetRefusedAction(digest)).await
     }
 }

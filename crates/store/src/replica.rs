@@ -1,16 +1,15 @@
-//! The local copy of a connected mailbox: reads never touch the service.
+//! The local replica of a connected mailbox: reads never touch the service.
 //!
-//! Takes batches of cleaned mail with the cursor they lead to, gives answers to searches. One SQLite file per
-//! copy, read on the calling thread through connections that are handed from reader to reader. Promise: rows
-//! and cursor move in one transaction; a copy that has to be made anew is made beside the old one, which
-//! answers until the new one is whole.
+//! Takes batches of cleaned mail with the cursor they lead to; gives answers to searches. One SQLite file per replica,
+//! read on the calling thread through a pool of connections. Promise: rows and cursor move in one transaction. A
+//! replica that must be rebuilt is built beside the old one, which answers until the new one is complete.
 
 mod apply;
-mod copy;
-mod files;
+mod attachments;
+mod folder;
 mod packing;
-mod place;
 mod rank;
+mod replica_file;
 mod search;
 mod snippet;
 #[cfg(test)]
@@ -20,48 +19,48 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use sluice_core::Timestamp;
-use sluice_core::mail::query::Query;
-use sluice_core::mail::{Attachment, Authentication, Mail};
+use sluice_core::UtcMillis;
+use sluice_core::mail::query::MailSearchQuery;
+use sluice_core::mail::{Mail, MailAttachment, SenderAuthentication};
 
 use crate::error::StoreError;
-use copy::Copy;
-use place::{Place, unavailable};
+use folder::{ReplicaFolder, unavailable};
+use replica_file::ReplicaFile;
 
-pub use place::{Keeping, back_up};
-pub use sluice_seal::Key;
+pub use folder::{ReplicaEncryption, back_up};
+pub use sluice_seal::SealKey;
 
-/// Who reads. An agent gets a stub of what is withheld.
+/// Who reads. An agent gets a stub of a withheld message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reader {
+pub enum ReplicaReader {
     /// An agent.
     Agent,
     /// A person.
     Person,
 }
 
-/// In which order messages are found.
+/// The order of the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum ReplicaSearchOrder {
     /// The newest first.
     Newest,
-    /// The best first.
+    /// The best match first.
     Ranked,
 }
 
 /// A search.
 #[derive(Debug, Clone, Copy)]
-pub struct Search<'q> {
-    /// For what.
-    pub query: &'q Query,
-    /// In which order.
-    pub order: Order,
-    /// At most so many, up to [`MOST_HITS`].
+pub struct ReplicaSearch<'q> {
+    /// The query.
+    pub query: &'q MailSearchQuery,
+    /// The order of the results.
+    pub order: ReplicaSearchOrder,
+    /// Most results, up to [`MOST_HITS`].
     pub limit: usize,
-    /// After so many.
+    /// How many results to skip.
     pub offset: usize,
-    /// For whom.
-    pub reader: Reader,
+    /// Who reads.
+    pub reader: ReplicaReader,
 }
 
 /// Most messages of one answer.
@@ -69,162 +68,162 @@ pub const MOST_HITS: usize = 100;
 
 /// A message as a search shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hit {
+pub struct ReplicaSearchHit {
     /// The service's id.
     pub id: String,
-    /// Its thread.
+    /// The id of its thread.
     pub thread: String,
-    /// When the service got it, in milliseconds.
+    /// When the service received it, in milliseconds.
     pub received: i64,
-    /// Its sender as people read it.
+    /// Its sender, as shown to people.
     pub sender: String,
     /// Its subject.
     pub subject: String,
-    /// Where the words were found, or how it begins.
+    /// The text around the words that were found, or its beginning.
     pub snippet: String,
-    /// The service's ids of its labels.
+    /// The ids of its labels at the service.
     pub labels: Vec<String>,
     /// Whether it is unread.
     pub unread: bool,
-    /// Whether files came with it.
+    /// Whether it has attachments.
     pub attachment: bool,
-    /// Whether it is withheld from agents; sender, subject and snippet are empty then.
+    /// Whether it is withheld from agents; then sender, subject and snippet are empty.
     pub withheld: bool,
-    /// Whether readers read it in two ways; an agent is given neither sender nor subject then.
+    /// Whether parsers read it in two ways; then an agent gets neither sender nor subject.
     pub ambiguous: bool,
     /// What the receiving server recorded about its sender.
-    pub authentication: Option<Authentication>,
+    pub authentication: Option<SenderAuthentication>,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hits {
-    /// In order.
-    pub hits: Vec<Hit>,
+pub struct ReplicaSearchHits {
+    /// The messages, in the requested order.
+    pub hits: Vec<ReplicaSearchHit>,
     /// Whether there are more.
     pub more: bool,
-    /// Among how many messages the best were chosen: all that match, or the newest of them.
+    /// From how many messages the best were chosen: all that match, or the newest of them.
     pub ranked_over: Option<usize>,
-    /// Where only texts could tell and there were too many of them: how many of the newest were looked at.
+    /// How many of the newest texts were read, if the query needed texts and there were too many.
     pub looked_at: Option<usize>,
-    /// How fresh all of this is.
-    pub freshness: Freshness,
+    /// How fresh the results are.
+    pub freshness: ReplicaFreshness,
 }
 
-/// How far the copy is behind the service.
+/// How far the replica is behind the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Freshness {
-    /// When it was last known to be as the service is.
-    pub synced_at: Option<Timestamp>,
-    /// Whether everything was copied at least once.
+pub struct ReplicaFreshness {
+    /// When it was last known to match the service.
+    pub synced_at: Option<UtcMillis>,
+    /// Whether everything was replicated at least once.
     pub complete: bool,
-    /// Messages copied by the first sync.
+    /// Messages replicated by the first sync.
     pub done: u64,
-    /// Messages there are, by the service's own estimate.
+    /// Number of messages, by the service's own estimate.
     pub total: Option<u64>,
 }
 
 /// One change.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum ReplicaChange {
     /// A message as it is now.
     Put(Box<Mail>),
     /// The content of an attachment of a message that was put before.
     File {
-        /// SHA-256 of the content, in hex. Whoever makes the change has checked it.
+        /// SHA-256 of the content, in hex. The caller has checked it.
         sha256: String,
         /// The content.
         bytes: Vec<u8>,
     },
-    /// A message that breaks whoever opens it: its place is kept, and that it was set aside.
+    /// A message that crashes workers that parse it: only its id is kept, and that it was set aside.
     Aside(Box<Mail>),
-    /// Only its labels are other ones.
+    /// Only its labels have changed.
     Labels {
-        /// Which message.
+        /// The id of the message.
         id: String,
-        /// All it has now.
+        /// All labels it has now.
         labels: Vec<String>,
     },
-    /// It is gone.
+    /// It was deleted.
     Gone {
-        /// Which message.
+        /// The id of the message.
         id: String,
     },
     /// The names of the labels: id and name.
     LabelNames(Vec<(String, String)>),
 }
 
-/// An attachment in the copy.
+/// An attachment in the replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldAttachment {
     /// The newest message that holds it.
     pub message: String,
-    /// Who that is from, as people read it.
+    /// The sender of that message, as shown to people.
     pub sender: String,
     /// Its name, type, size and hash.
-    pub about: Attachment,
+    pub about: MailAttachment,
 }
 
-/// Changes that belong together, and where the copy stands after them.
+/// Changes that belong together, and the state of the replica after them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Batch {
-    /// In order.
-    pub changes: Vec<Change>,
-    /// Where the adapter goes on.
+pub struct ReplicaBatch {
+    /// The changes, in order.
+    pub changes: Vec<ReplicaChange>,
+    /// Where the adapter continues.
     pub cursor: String,
-    /// When the copy was as the service is, if it is now.
-    pub synced_at: Option<Timestamp>,
-    /// How far the first sync is: messages done, and how many there are.
+    /// When the replica matched the service, if it does after this batch.
+    pub synced_at: Option<UtcMillis>,
+    /// The progress of the first sync: messages done, and how many there are.
     pub progress: Option<(u64, Option<u64>)>,
 }
 
-/// The copy of one connection.
+/// The replica of one connection.
 #[derive(Debug)]
 pub struct Replica {
-    place: Place,
-    current: RwLock<Arc<Copy>>,
+    place: ReplicaFolder,
+    current: RwLock<Arc<ReplicaFile>>,
 }
 
-/// A copy that is being made beside the one that answers.
+/// A replica that is being built beside the one that answers.
 #[derive(Debug)]
-pub struct Shadow {
+pub struct ShadowReplica {
     generation: u64,
-    copy: Copy,
+    copy: ReplicaFile,
 }
 
 impl Replica {
-    /// Opens the copy in a folder of its own, or begins one. If it lies there in another form than it is to be kept in,
-    /// it is turned into that first: as long as copying the file takes.
+    /// Opens the replica in its folder, or creates one. If it is stored in another form than configured, it is
+    /// converted first, which takes as long as copying the file.
     ///
     /// # Errors
-    /// When the folder or the file cannot be used; [`StoreError::WrongKey`] when it is sealed with another key; when
-    /// the file is damaged, it can be deleted and made anew.
-    pub fn open(folder: &Path, keeping: &Keeping) -> Result<Self, StoreError> {
-        let (place, generation) = Place::open(folder, keeping)?;
+    /// When the folder or the file cannot be used; [`StoreError::WrongKey`] when it is encrypted with another key; when
+    /// the file is damaged, it can be deleted and rebuilt.
+    pub fn open(folder: &Path, keeping: &ReplicaEncryption) -> Result<Self, StoreError> {
+        let (place, generation) = ReplicaFolder::open(folder, keeping)?;
         let copy = place.copy(generation)?;
         place.sweep(generation);
         Ok(Self { place, current: RwLock::new(Arc::new(copy)) })
     }
 
-    /// Whether the copy in a folder is sealed: it cannot be opened without its key.
+    /// Whether the replica in a folder is encrypted: it cannot be opened without its key.
     #[must_use]
-    pub fn lies_sealed(folder: &Path) -> bool {
-        Place::lies_sealed(folder)
+    pub fn is_sealed_on_disk(folder: &Path) -> bool {
+        ReplicaFolder::is_sealed_on_disk(folder)
     }
 
-    /// Whether this copy is sealed.
+    /// Whether this replica is encrypted.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.place.is_sealed()
     }
 
-    fn copy(&self) -> Arc<Copy> {
+    fn copy(&self) -> Arc<ReplicaFile> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Looks; if that fails and the copy was swapped meanwhile, looks again in the new one: without its files the old one
-    /// may fail in any way.
-    fn look<Out>(&self, look: impl Fn(&Copy) -> Result<Out, StoreError>) -> Result<Out, StoreError> {
+    /// Reads; if that fails and the replica was swapped meanwhile, reads again from the new one: without its files the
+    /// old one may fail in any way.
+    fn look<Out>(&self, look: impl Fn(&ReplicaFile) -> Result<Out, StoreError>) -> Result<Out, StoreError> {
         let mut copy = self.copy();
         loop {
             let answer = look(&copy);
@@ -236,52 +235,52 @@ impl Replica {
         }
     }
 
-    /// Searches.
+    /// Searches the replica.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn search(&self, search: &Search<'_>) -> Result<Hits, StoreError> {
+    pub fn search(&self, search: &ReplicaSearch<'_>) -> Result<ReplicaSearchHits, StoreError> {
         self.look(|copy| search::run(copy, search))
     }
 
-    /// One message, whole. For an agent, one that is withheld has neither names nor text.
+    /// One complete message. For an agent, a withheld message has neither names nor text.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn get(&self, id: &str, reader: Reader) -> Result<Option<Mail>, StoreError> {
-        self.look(|copy| copy.with_reader(|connection| copy::get(connection, id, reader)))
+    pub fn get(&self, id: &str, reader: ReplicaReader) -> Result<Option<Mail>, StoreError> {
+        self.look(|copy| copy.with_reader(|connection| replica_file::get(connection, id, reader)))
     }
 
     /// The messages of a thread, oldest first, at most [`MOST_HITS`].
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn thread(&self, thread: &str, reader: Reader) -> Result<Vec<Mail>, StoreError> {
-        self.look(|copy| copy.with_reader(|connection| copy::thread(connection, thread, reader)))
+    pub fn thread(&self, thread: &str, reader: ReplicaReader) -> Result<Vec<Mail>, StoreError> {
+        self.look(|copy| copy.with_reader(|connection| replica_file::thread(connection, thread, reader)))
     }
 
-    /// What is known of an attachment, by its hash: from the newest message that holds it and that the reader may see.
+    /// The metadata of an attachment, by its hash: from the newest message that holds it and that the reader may see.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn attachment(&self, sha256: &str, reader: Reader) -> Result<Option<Held>, StoreError> {
-        self.look(|copy| copy.with_reader(|opened| files::held(opened, sha256, reader)))
+    pub fn attachment(&self, sha256: &str, reader: ReplicaReader) -> Result<Option<HeldAttachment>, StoreError> {
+        self.look(|copy| copy.with_reader(|opened| attachments::held(opened, sha256, reader)))
     }
 
-    /// The content of an attachment, by its hash; nothing where it was not kept. Who may see it is the caller's question.
+    /// The content of an attachment, by its hash; `None` where it was not kept. The caller decides who may see it.
     ///
     /// # Errors
     /// When the file cannot be read.
     pub fn content(&self, sha256: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.look(|copy| copy.with_reader(|opened| files::content(opened, sha256)))
+        self.look(|copy| copy.with_reader(|opened| attachments::content(opened, sha256)))
     }
 
     /// Messages that were set aside, by id.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn aside(&self) -> Result<Vec<String>, StoreError> {
-        self.look(|copy| copy.with_reader(files::aside))
+    pub fn set_aside_ids(&self) -> Result<Vec<String>, StoreError> {
+        self.look(|copy| copy.with_reader(attachments::aside))
     }
 
     /// Labels: id and name.
@@ -292,11 +291,11 @@ impl Replica {
 
     /// How fresh it is.
     #[must_use]
-    pub fn freshness(&self) -> Freshness {
+    pub fn freshness(&self) -> ReplicaFreshness {
         self.copy().freshness()
     }
 
-    /// Where the adapter goes on; nothing before the first batch.
+    /// Where the adapter continues; `None` before the first batch.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -309,7 +308,7 @@ impl Replica {
     /// # Errors
     /// When the file cannot be read.
     pub fn count(&self) -> Result<u64, StoreError> {
-        self.look(Copy::count)
+        self.look(ReplicaFile::count)
     }
 
     /// How many messages are withheld from agents.
@@ -317,14 +316,14 @@ impl Replica {
     /// # Errors
     /// When the file cannot be read.
     pub fn withheld_count(&self) -> Result<u64, StoreError> {
-        self.look(Copy::withheld_count)
+        self.look(ReplicaFile::withheld_count)
     }
 
-    /// Applies changes and their cursor, all or nothing. Applying them again changes nothing.
+    /// Applies changes and their cursor completely or not at all. Applying them again changes nothing.
     ///
     /// # Errors
     /// When they cannot be written; then none of them is.
-    pub fn apply(&self, batch: &Batch) -> Result<(), StoreError> {
+    pub fn apply(&self, batch: &ReplicaBatch) -> Result<(), StoreError> {
         apply::batch(&self.copy(), batch)
     }
 
@@ -336,47 +335,47 @@ impl Replica {
         apply::release(&self.copy(), id)
     }
 
-    /// Begins a fresh copy beside this one, or goes on with one that was begun.
+    /// Creates a new replica beside this one, or continues one that was begun.
     ///
     /// # Errors
-    /// When its file cannot be made.
-    pub fn shadow(&self) -> Result<Shadow, StoreError> {
+    /// When its file cannot be created.
+    pub fn shadow(&self) -> Result<ShadowReplica, StoreError> {
         let generation = self.copy().generation + 1;
         let copy = match self.place.copy(generation) {
-            // Half a file is of no use: begin again.
+            // An incomplete file is of no use: start again.
             Err(StoreError::Damaged { .. }) => {
                 self.place.remove(generation);
                 self.place.copy(generation)?
             }
             other => other?,
         };
-        Ok(Shadow { generation, copy })
+        Ok(ShadowReplica { generation, copy })
     }
 
-    /// The fresh copy answers from now on; the old one is deleted.
+    /// Switches to the new replica; the old one is deleted.
     ///
     /// # Errors
-    /// When the change cannot be made to last; then the old one goes on answering.
-    pub fn swap(&self, shadow: Shadow) -> Result<(), StoreError> {
-        let Shadow { generation, copy } = shadow;
+    /// When the switch cannot be made durable; then the old one continues to answer.
+    pub fn swap(&self, shadow: ShadowReplica) -> Result<(), StoreError> {
+        let ShadowReplica { generation, copy } = shadow;
         copy.settle()?;
-        self.place.point(generation)?;
+        self.place.set_current(generation)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(copy);
         self.place.sweep(generation);
         Ok(())
     }
 
-    /// Gives up a copy that was begun: its cursor has expired, and it has to begin again.
-    pub fn abandon(&self, shadow: Shadow) {
+    /// Discards a replica that was begun: its cursor has expired, and it must start again.
+    pub fn abandon(&self, shadow: ShadowReplica) {
         let generation = shadow.generation;
         drop(shadow);
         self.place.remove(generation);
     }
 
-    /// Deletes the copy for good.
+    /// Deletes the replica permanently.
     ///
     /// # Errors
-    /// When something of it cannot be deleted.
+    /// When a part of it cannot be deleted.
     pub fn destroy(self) -> Result<(), StoreError> {
         let folder = self.place.folder().to_path_buf();
         drop(self);
@@ -384,16 +383,16 @@ impl Replica {
     }
 }
 
-impl Shadow {
-    /// Applies changes and their cursor to the copy that is being made.
+impl ShadowReplica {
+    /// Applies changes and their cursor to the replica that is being built.
     ///
     /// # Errors
     /// As [`Replica::apply`].
-    pub fn apply(&self, batch: &Batch) -> Result<(), StoreError> {
+    pub fn apply(&self, batch: &ReplicaBatch) -> Result<(), StoreError> {
         apply::batch(&self.copy, batch)
     }
 
-    /// Where it stands: an interrupted one goes on here.
+    /// Its position: an interrupted build continues here.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -401,9 +400,9 @@ impl Shadow {
         self.copy.cursor()
     }
 
-    /// How far it is.
+    /// Its progress.
     #[must_use]
-    pub fn freshness(&self) -> Freshness {
+    pub fn freshness(&self) -> ReplicaFreshness {
         self.copy.freshness()
     }
 }

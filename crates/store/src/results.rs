@@ -1,41 +1,41 @@
-//! Results: what an agent is told of a write that happened, kept in the transaction that says so.
+//! Results: what an agent is told about a write that was done, stored in the transaction that records it.
 
-use sluice_core::{HoldId, Span};
+use sluice_core::{HoldId, Millis};
 
 use crate::Store;
-use crate::desk::{Desk, Query};
 use crate::error::StoreError;
-use crate::sql::{Tx, params};
+use crate::sql::{StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork};
 
-/// How long a result can be asked for.
-const KEPT: Span = Span::from_hours(7 * 24);
+/// How long a result is available.
+const KEPT: Millis = Millis::from_hours(7 * 24);
 
 const KEEP: &str = "INSERT INTO results (hold, body, until) VALUES (?1, ?2, ?3)";
 const OF_HOLD: &str = "SELECT body FROM results WHERE hold = ?1";
 
-/// Keeps what the agent is told, if it is told anything.
-pub(crate) fn keep<T: Tx>(desk: &mut Desk<'_, T>, hold: HoldId, result: Option<&str>) {
+/// Stores the result for the agent, if there is one.
+pub(crate) fn keep<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: HoldId, result: Option<&str>) {
     let until = desk.now + KEPT;
     if let Some(body) = result {
         desk.write(KEEP, params![hold, body, until]);
     }
 }
 
-struct OfHold(HoldId);
+struct GetHoldResult(HoldId);
 
-impl Query for OfHold {
+impl StoreQuery for GetHoldResult {
     type Out = Option<String>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<String>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Option<String>, StoreError> {
         tx.rows(OF_HOLD, &params![self.0]).await?.into_iter().next().map(|row| row.of("results").text()).transpose()
     }
 }
 
 impl Store {
-    /// What the agent is told of a write that happened, as JSON, for seven days.
+    /// The result of a write for its agent, as JSON, for seven days.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn result(&self, hold: HoldId) -> Result<Option<String>, StoreError> {
-        self.ask(OfHold(hold)).await
+    pub async fn hold_result(&self, hold: HoldId) -> Result<Option<String>, StoreError> {
+        self.ask(GetHoldResult(hold)).await
     }
 }

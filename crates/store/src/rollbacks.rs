@@ -1,16 +1,16 @@
-//! Rollback points as rows: captured before a write, sealed after it, kept as long as they can be used.
+//! Rollback points as rows: captured before a write, completed after it, kept as long as they can be used.
 
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::RollbackId;
-use sluice_core::rollback::{Fingerprint, RollbackState, Written};
-use sluice_core::{Actor, HoldId, Timestamp};
+use sluice_core::rollback::{ObjectFingerprint, RollbackState, RollbackWriteRecord};
+use sluice_core::{Actor, HoldId, UtcMillis};
 
 use crate::Store;
-use crate::ahead::Ahead;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::release::Before;
-use crate::sql::{Row, Tx, Val, params};
+use crate::prefetch::PrefetchQuery;
+use crate::release::StateBeforeWrite;
+use crate::sql::{SqlRow, SqlValue, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 macro_rules! select {
     ($rest:literal) => {
@@ -30,52 +30,55 @@ const CAPTURE: &str = "INSERT INTO rollback_points (id, hold, content, state, ve
 const MOVED: &str = "UPDATE rollback_points SET state = ?3, version = version + 1, after_print = ?4, until = ?5, \
      ended_by = ?6, ended_at = ?7, content = ?8 WHERE id = ?1 AND version = ?2";
 
-/// A rollback point, whole.
+/// A complete rollback point.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Point {
+pub struct RollbackPoint {
     /// Its id.
     pub id: RollbackId,
-    /// The write it takes back.
+    /// The write it undoes.
     pub hold: HoldId,
-    /// What the adapter needs to go back. Emptied when it can no longer be used.
+    /// What the adapter needs to restore the object. Emptied when it can no longer be used.
     pub content: Vec<u8>,
-    /// Where it stands.
+    /// Its state.
     pub state: RollbackState,
-    /// Counts its moves.
+    /// The version of the row.
     pub version: u64,
 }
 
-impl Point {
+impl RollbackPoint {
     pub(crate) fn is_captured(&self) -> bool {
         matches!(self.state, RollbackState::Captured { .. })
     }
 }
 
-pub(crate) struct OfHold(pub HoldId);
+pub(crate) struct GetHoldRollback(pub HoldId);
 
-impl Query for OfHold {
-    type Out = Option<Point>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Point>, StoreError> {
+impl StoreQuery for GetHoldRollback {
+    type Out = Option<RollbackPoint>;
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Option<RollbackPoint>, StoreError> {
         tx.rows(OF_HOLD, &params![self.0]).await?.into_iter().next().map(decode).transpose()
     }
 }
 
-pub(crate) async fn of_hold<T: Tx>(desk: &mut Desk<'_, T>, hold: HoldId) -> Result<Option<Point>, StoreError> {
-    OfHold(hold).run(desk.tx()).await
+pub(crate) async fn of_hold<T: StoreTx>(
+    desk: &mut UnitOfWork<'_, T>,
+    hold: HoldId,
+) -> Result<Option<RollbackPoint>, StoreError> {
+    GetHoldRollback(hold).run(desk.tx()).await
 }
 
-/// The question of [`of_hold`], asked early.
-pub(crate) fn of_hold_ahead(hold: HoldId) -> Ahead {
-    Ahead {
+/// The query of [`of_hold`], made early.
+pub(crate) fn of_hold_ahead(hold: HoldId) -> PrefetchQuery {
+    PrefetchQuery {
         sql: OF_HOLD,
         params: params![hold],
-        rests_on: vec![("rollback_points", vec![("hold", Val::from(hold))])],
+        rests_on: vec![("rollback_points", vec![("hold", SqlValue::from(hold))])],
         follows: None,
     }
 }
 
-/// A new point. One that was abandoned makes room for it.
-pub(crate) fn capture<T: Tx>(desk: &mut Desk<'_, T>, hold: HoldId, before: &Before) {
+/// Stores a new point. It replaces one that was abandoned.
+pub(crate) fn capture<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: HoldId, before: &StateBeforeWrite) {
     let now = desk.now;
     let print = before.print.to_bytes();
     desk.write(REPLACE, params![hold]);
@@ -83,45 +86,45 @@ pub(crate) fn capture<T: Tx>(desk: &mut Desk<'_, T>, hold: HoldId, before: &Befo
     record(desk, hold, before.id, "rollback.captured");
 }
 
-pub(crate) fn seal<T: Tx>(
-    desk: &mut Desk<'_, T>,
-    point: Point,
-    after: Fingerprint,
-    service_until: Option<Timestamp>,
+pub(crate) fn seal<T: StoreTx>(
+    desk: &mut UnitOfWork<'_, T>,
+    point: RollbackPoint,
+    after: ObjectFingerprint,
+    service_until: Option<UtcMillis>,
 ) -> Result<(), StoreError> {
-    let written = Written { at: desk.now, after, service_until };
+    let written = RollbackWriteRecord { at: desk.now, after, service_until };
     shift(desk, point, |state| state.seal(written))
 }
 
-pub(crate) fn abandon<T: Tx>(desk: &mut Desk<'_, T>, point: Point) -> Result<(), StoreError> {
+pub(crate) fn abandon<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, point: RollbackPoint) -> Result<(), StoreError> {
     let now = desk.now;
     shift(desk, point, |state| state.abandon(now))
 }
 
-/// The write has been taken back by another write.
-pub(crate) struct Undo {
+/// Records that the write was undone by another write.
+pub(crate) struct MarkRollbackUndone {
     pub hold: HoldId,
-    pub present: Fingerprint,
+    pub present: ObjectFingerprint,
     pub by: Actor,
 }
 
-impl UseCase for Undo {
+impl UseCase for MarkRollbackUndone {
     type Out = ();
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let point = of_hold(desk, self.hold).await?.ok_or(StoreError::NotFound { what: "rollback point" })?;
         let (now, by) = (desk.now, self.by.clone());
         shift(desk, point, |state| state.undo(self.present, by, now))
     }
 }
 
-/// Forgets what can no longer be undone.
-pub(crate) struct ExpireDue {
+/// Deletes the content of points that can no longer be used.
+pub(crate) struct ExpireRollbacks {
     pub limit: u32,
 }
 
-impl UseCase for ExpireDue {
-    type Out = Vec<Point>;
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<Point>, StoreError> {
+impl UseCase for ExpireRollbacks {
+    type Out = Vec<RollbackPoint>;
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<RollbackPoint>, StoreError> {
         let now = desk.now;
         let rows = desk.rows(EXPIRED, params![now, self.limit]).await?;
         let points = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
@@ -132,9 +135,9 @@ impl UseCase for ExpireDue {
     }
 }
 
-fn shift<T: Tx>(
-    desk: &mut Desk<'_, T>,
-    point: Point,
+fn shift<T: StoreTx>(
+    desk: &mut UnitOfWork<'_, T>,
+    point: RollbackPoint,
     step: impl FnOnce(RollbackState) -> Result<RollbackState, sluice_core::rollback::RollbackError>,
 ) -> Result<(), StoreError> {
     let state = step(point.state)?;
@@ -153,20 +156,21 @@ fn shift<T: Tx>(
     Ok(())
 }
 
-fn record<T: Tx>(desk: &mut Desk<'_, T>, hold: HoldId, id: RollbackId, kind: &str) {
-    let mut fact = Fact::new(kind, desk.actor()).with("rollback", id);
+fn record<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: HoldId, id: RollbackId, kind: &str) {
+    let mut fact = AuditFact::new(kind, desk.actor()).with("rollback", id);
     fact.hold = Some(hold);
     desk.record(fact);
 }
 
-fn decode(row: Row) -> Result<Point, StoreError> {
+fn decode(row: SqlRow) -> Result<RollbackPoint, StoreError> {
     let mut row = row.of("rollback_points");
     let (id, hold) = (RollbackId::from_bits(row.bits()?), HoldId::from_bits(row.bits()?));
     let (content, word, version) = (row.blob()?, row.text()?, row.count()?);
-    let before = Fingerprint::from_bytes(&row.blob()?).ok_or_else(|| row.impossible("a print of the wrong length"))?;
-    let after = row.maybe_blob()?.map(|bytes| Fingerprint::from_bytes(&bytes));
+    let before =
+        ObjectFingerprint::from_bytes(&row.blob()?).ok_or_else(|| row.impossible("a malformed fingerprint"))?;
+    let after = row.maybe_blob()?.map(|bytes| ObjectFingerprint::from_bytes(&bytes));
     let after = match after {
-        Some(None) => return Err(row.impossible("a print of the wrong length")),
+        Some(None) => return Err(row.impossible("a malformed fingerprint")),
         Some(print) => print,
         None => None,
     };
@@ -178,9 +182,9 @@ fn decode(row: Row) -> Result<Point, StoreError> {
         ("undone", None, None, Some(by), Some(at)) => RollbackState::Undone { by, at },
         ("expired", None, None, None, Some(at)) => RollbackState::Expired { at },
         ("abandoned", None, None, None, Some(at)) => RollbackState::Abandoned { at },
-        _ => return Err(row.impossible("a state with columns it does not have")),
+        _ => return Err(row.impossible("a state with columns of another state")),
     };
-    Ok(Point { id, hold, content, state, version })
+    Ok(RollbackPoint { id, hold, content, state, version })
 }
 
 impl Store {
@@ -188,23 +192,23 @@ impl Store {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn rollback_of(&self, hold: HoldId) -> Result<Option<Point>, StoreError> {
-        self.ask(OfHold(hold)).await
+    pub async fn hold_rollback(&self, hold: HoldId) -> Result<Option<RollbackPoint>, StoreError> {
+        self.ask(GetHoldRollback(hold)).await
     }
 
-    /// Records that a write has been taken back.
+    /// Records that a write was rolled back.
     ///
     /// # Errors
     /// When the object has changed since, or it is too late.
-    pub async fn undone(&self, hold: HoldId, present: Fingerprint, by: Actor) -> Result<(), StoreError> {
-        self.submit(Undo { hold, present, by }).await
+    pub async fn mark_undone(&self, hold: HoldId, present: ObjectFingerprint, by: Actor) -> Result<(), StoreError> {
+        self.submit(MarkRollbackUndone { hold, present, by }).await
     }
 
-    /// Ends rollback points that can no longer be used. Gives them as they were, so that what they kept can go.
+    /// Ends rollback points that can no longer be used. Gives them as they were, so that their content can be deleted.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn expire_rollbacks(&self, limit: u32) -> Result<Vec<Point>, StoreError> {
-        self.submit(ExpireDue { limit }).await
+    pub async fn expire_rollbacks(&self, limit: u32) -> Result<Vec<RollbackPoint>, StoreError> {
+        self.submit(ExpireRollbacks { limit }).await
     }
 }

@@ -1,16 +1,16 @@
-//! Sessions: what an agent is at, from its first knock until it leaves, and whether it has read something bad.
+//! Sessions: what an agent works on, from its first call until it leaves, and whether it has read suspicious content.
 //!
-//! Promise: the task is content and stays in its row; the record knows its length and who stated it. A task that
-//! nobody but the agent itself stated is not read. A taint is never cleared by anything but a person.
+//! Promise: the task is content and stays in its row; the audit log holds its length and who stated it. A task stated
+//! by the agent itself is not read. Only a person clears a taint.
 
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::{KeyId, SessionId};
-use sluice_core::{Actor, AgentName, Timestamp};
+use sluice_core::{Actor, AgentName, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Row, Tx, params};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 const ONE: &str =
     "SELECT id, agent, client, task, task_by, opened_at, ended_at, tainted_at FROM sessions WHERE id = ?1";
@@ -23,7 +23,7 @@ const END: &str = "UPDATE sessions SET ended_at = ?2 WHERE id = ?1";
 const TAINT: &str = "UPDATE sessions SET tainted_at = ?2 WHERE id = ?1";
 const STATE_TASK: &str = "UPDATE sessions SET task = ?2, task_by = ?3 WHERE id = ?1";
 
-/// The most characters a task has, all prompts of its session together.
+/// The most characters of a task, over all prompts of its session.
 pub const LONGEST_TASK: usize = 20_000;
 
 /// A session.
@@ -31,18 +31,18 @@ pub const LONGEST_TASK: usize = 20_000;
 pub struct Session {
     /// Its id.
     pub id: SessionId,
-    /// Whose.
+    /// The agent it belongs to.
     pub agent: AgentName,
-    /// The program it came with, as that calls itself.
+    /// The client program, by the name it gives itself.
     pub client: Option<String>,
     /// What the user asked for, as stated with a task key or by an operator. Content.
     pub task: Option<String>,
-    /// Since when.
-    pub opened_at: Timestamp,
-    /// Until when.
-    pub ended_at: Option<Timestamp>,
-    /// Since when it is known to have read something bad.
-    pub tainted_at: Option<Timestamp>,
+    /// When it began.
+    pub opened_at: UtcMillis,
+    /// When it ended.
+    pub ended_at: Option<UtcMillis>,
+    /// When it was first known to have read suspicious content.
+    pub tainted_at: Option<UtcMillis>,
 }
 
 /// Who stated a task.
@@ -55,7 +55,7 @@ pub enum TaskSource {
 }
 
 impl TaskSource {
-    /// As the row and the record name it.
+    /// The form used in the row and the audit log.
     fn text(&self) -> String {
         match self {
             Self::Key(key) => format!("task:{key}"),
@@ -63,15 +63,15 @@ impl TaskSource {
         }
     }
 
-    /// Who acted, as the record knows them: a task key acts for no person, so the node that took it stands there.
-    fn actor<T: Tx>(&self, desk: &Desk<'_, T>) -> Actor {
+    /// The actor for the audit log: a task key acts for no person, so the node that accepted it is named.
+    fn actor<T: StoreTx>(&self, desk: &UnitOfWork<'_, T>) -> Actor {
         match self {
             Self::Key(_) => desk.actor(),
             Self::Operator(actor) => actor.clone(),
         }
     }
 
-    // SECURITY: a task decides what counts as asked for. An agent must not write its own.
+    // SECURITY: a task decides what counts as requested. An agent must not write its own.
     fn refuse_agents(&self) -> Result<(), StoreError> {
         match self {
             Self::Operator(Actor::Agent(_)) => Err(StoreError::NotAPerson),
@@ -85,7 +85,7 @@ impl TaskSource {
 pub struct StatedTask {
     /// What the user asked for. Content.
     pub text: String,
-    /// Who says so.
+    /// Who stated it.
     pub by: TaskSource,
 }
 
@@ -95,12 +95,12 @@ impl std::fmt::Debug for StatedTask {
     }
 }
 
-/// Which sessions are wanted.
+/// Which sessions to list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionFilter {
-    /// Only those that have read something bad.
+    /// Only those that have read suspicious content.
     pub tainted: bool,
-    /// Only those of this agent.
+    /// Only sessions of this agent.
     pub agent: Option<AgentName>,
 }
 
@@ -110,17 +110,17 @@ impl std::fmt::Debug for Session {
     }
 }
 
-struct Open {
+struct OpenSession {
     id: SessionId,
     agent: AgentName,
     client: Option<String>,
     task: Option<StatedTask>,
 }
 
-impl UseCase for Open {
+impl UseCase for OpenSession {
     type Out = Session;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Session, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Session, StoreError> {
         let Self { id, agent, client, task } = self;
         if let Some(task) = task {
             task.by.refuse_agents()?;
@@ -130,7 +130,7 @@ impl UseCase for Open {
         let by = task.as_ref().map(|task| task.by.text());
         desk.write(OPEN, params![*id, agent, client.as_deref(), text, by.as_deref(), now]);
         let actor = task.as_ref().map_or_else(|| Actor::Agent(agent.clone()), |task| task.by.actor(desk));
-        let fact = Fact::new("session.opened", actor).with("session", id);
+        let fact = AuditFact::new("session.opened", actor).with("session", id);
         desk.record(match (text, by) {
             (Some(text), Some(by)) => fact.with("agent", agent).with("task_bytes", text.len()).with("task_by", by),
             _ => fact,
@@ -140,21 +140,21 @@ impl UseCase for Open {
     }
 }
 
-/// A further prompt of the user, for a session that is open.
-struct StateTask {
+/// Adds a prompt of the user to an open session.
+struct StateSessionTask {
     id: SessionId,
     agent: Option<AgentName>,
     task: StatedTask,
 }
 
-impl UseCase for StateTask {
+impl UseCase for StateSessionTask {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         self.task.by.refuse_agents()?;
         let missing = || StoreError::NotFound { what: "session" };
         let session = desk.row(LOCKED, params![self.id]).await?.map(decode).transpose()?.ok_or_else(missing)?;
-        // SECURITY: to a stranger the session does not exist, rather than being forbidden.
+        // SECURITY: another agent is told that the session does not exist, not that it is forbidden.
         let is_strange = self.agent.as_ref().is_some_and(|agent| *agent != session.agent);
         if is_strange || session.ended_at.is_some() {
             return Err(missing());
@@ -162,13 +162,13 @@ impl UseCase for StateTask {
         let (whole, by) = (joined(session.task.as_deref(), &self.task.text), self.task.by.text());
         desk.write(STATE_TASK, params![self.id, whole.as_str(), by.as_str()]);
         let actor = self.task.by.actor(desk);
-        let fact = Fact::new("session.tasked", actor).with("session", self.id).with("agent", &session.agent);
+        let fact = AuditFact::new("session.tasked", actor).with("session", self.id).with("agent", &session.agent);
         desk.record(fact.with("task_bytes", self.task.text.len()).with("task_by", by));
         Ok(())
     }
 }
 
-/// All prompts of a session so far. What would be too long is the newest prompt alone: cut in its middle, an older one
+/// All prompts of a session so far. If that is too long, only the newest prompt is kept: an older one cut in its middle
 /// could name a target that nobody wrote.
 fn joined(before: Option<&str>, new: &str) -> String {
     match before {
@@ -179,71 +179,73 @@ fn joined(before: Option<&str>, new: &str) -> String {
     }
 }
 
-/// What is done to a session.
-enum Deed {
+/// A change to a session.
+enum SessionChangeKind {
     End { by: Actor },
     Taint { code: String },
     Clear { by: Actor },
 }
 
-struct Change {
+struct ChangeSession {
     id: SessionId,
-    deed: Deed,
+    deed: SessionChangeKind,
 }
 
-impl UseCase for Change {
+impl UseCase for ChangeSession {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
-        // SECURITY: what taints an agent must not be able to say that it did not.
-        if let Deed::Clear { by: Actor::Agent(_) | Actor::Node(_) } = &self.deed {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        // SECURITY: an agent must not clear its own taint.
+        if let SessionChangeKind::Clear { by: Actor::Agent(_) | Actor::Node(_) } = &self.deed {
             return Err(StoreError::NotAPerson);
         }
         let missing = || StoreError::NotFound { what: "session" };
         let session = desk.row(LOCKED, params![self.id]).await?.map(decode).transpose()?.ok_or_else(missing)?;
         let now = desk.now;
         let fact = match &self.deed {
-            // SECURITY: to a stranger the session does not exist, rather than being forbidden.
-            Deed::End { by: Actor::Agent(name) } if *name != session.agent => return Err(missing()),
-            Deed::End { by } if session.ended_at.is_none() => {
+            // SECURITY: another agent is told that the session does not exist, not that it is forbidden.
+            SessionChangeKind::End { by: Actor::Agent(name) } if *name != session.agent => return Err(missing()),
+            SessionChangeKind::End { by } if session.ended_at.is_none() => {
                 desk.write(END, params![self.id, now]);
-                Fact::new("session.ended", by.clone())
+                AuditFact::new("session.ended", by.clone())
             }
-            Deed::Taint { code } if session.tainted_at.is_none() => {
+            SessionChangeKind::Taint { code } if session.tainted_at.is_none() => {
                 desk.write(TAINT, params![self.id, now]);
-                let mut fact = Fact::new("session.tainted", desk.actor()).with("agent", &session.agent);
+                let mut fact = AuditFact::new("session.tainted", desk.actor()).with("agent", &session.agent);
                 fact.code = Some(code.clone());
                 fact
             }
-            Deed::Clear { by } if session.tainted_at.is_some() => {
-                desk.write(TAINT, params![self.id, None::<Timestamp>]);
-                Fact::new("session.cleared", by.clone()).with("agent", &session.agent)
+            SessionChangeKind::Clear { by } if session.tainted_at.is_some() => {
+                desk.write(TAINT, params![self.id, None::<UtcMillis>]);
+                AuditFact::new("session.cleared", by.clone()).with("agent", &session.agent)
             }
-            Deed::End { .. } | Deed::Taint { .. } | Deed::Clear { .. } => return Ok(()),
+            SessionChangeKind::End { .. } | SessionChangeKind::Taint { .. } | SessionChangeKind::Clear { .. } => {
+                return Ok(());
+            }
         };
         desk.record(fact.with("session", self.id));
         Ok(())
     }
 }
 
-struct ById(SessionId);
+struct GetSession(SessionId);
 
-impl Query for ById {
+impl StoreQuery for GetSession {
     type Out = Option<Session>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Session>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Option<Session>, StoreError> {
         tx.rows(ONE, &params![self.0]).await?.into_iter().next().map(decode).transpose()
     }
 }
 
-struct List {
+struct ListSessions {
     wanted: SessionFilter,
     before: Option<SessionId>,
     limit: u32,
 }
 
-impl Query for List {
+impl StoreQuery for ListSessions {
     type Out = Vec<Session>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Session>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<Session>, StoreError> {
         let before = self.before.map_or(u128::MAX, SessionId::bits);
         let SessionFilter { tainted, agent } = &self.wanted;
         let rows = tx.rows(PAGE, &params![before, i64::from(*tainted), agent.as_ref(), self.limit]).await?;
@@ -251,7 +253,7 @@ impl Query for List {
     }
 }
 
-fn decode(row: Row) -> Result<Session, StoreError> {
+fn decode(row: SqlRow) -> Result<Session, StoreError> {
     let mut row = row.of("sessions");
     let (id, agent, client) = (SessionId::from_bits(row.bits()?), row.parsed()?, row.maybe_text()?);
     let (task, task_by) = (row.maybe_text()?, row.maybe_text()?);
@@ -259,7 +261,7 @@ fn decode(row: Row) -> Result<Session, StoreError> {
         id,
         agent,
         client,
-        // SECURITY: earlier releases took tasks from agents themselves. Those name nobody who stated them.
+        // SECURITY: earlier releases accepted tasks from agents themselves. Those rows do not say who stated them.
         task: task.filter(|_| task_by.is_some()),
         opened_at: row.time()?,
         ended_at: row.maybe_time()?,
@@ -279,10 +281,10 @@ impl Store {
         client: Option<String>,
         task: Option<StatedTask>,
     ) -> Result<Session, StoreError> {
-        self.submit(Open { id, agent, client, task }).await
+        self.submit(OpenSession { id, agent, client, task }).await
     }
 
-    /// Adds a prompt of the user to an open session; with an agent named, only to a session of that agent.
+    /// Adds a prompt of the user to an open session; if an agent is named, only to a session of that agent.
     ///
     /// # Errors
     /// When there is no such open session, or an agent states its own task.
@@ -292,7 +294,7 @@ impl Store {
         agent: Option<AgentName>,
         task: StatedTask,
     ) -> Result<(), StoreError> {
-        self.submit(StateTask { id, agent, task }).await
+        self.submit(StateSessionTask { id, agent, task }).await
     }
 
     /// One session.
@@ -300,10 +302,10 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn session(&self, id: SessionId) -> Result<Option<Session>, StoreError> {
-        self.ask(ById(id)).await
+        self.ask(GetSession(id)).await
     }
 
-    /// Sessions, by falling id.
+    /// Sessions, newest id first.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -313,30 +315,30 @@ impl Store {
         before: Option<SessionId>,
         limit: u32,
     ) -> Result<Vec<Session>, StoreError> {
-        self.ask(List { wanted, before, limit }).await
+        self.ask(ListSessions { wanted, before, limit }).await
     }
 
-    /// Ends a session. An agent ends its own only. Ending it again changes nothing.
+    /// Ends a session. An agent can end only its own. Ending it again changes nothing.
     ///
     /// # Errors
     /// When there is no such session for this caller.
     pub async fn end_session(&self, id: SessionId, by: Actor) -> Result<(), StoreError> {
-        self.submit(Change { id, deed: Deed::End { by } }).await
+        self.submit(ChangeSession { id, deed: SessionChangeKind::End { by } }).await
     }
 
-    /// Notes that a session has read something bad.
+    /// Records that a session has read suspicious content.
     ///
     /// # Errors
     /// When there is no such session.
     pub async fn taint_session(&self, id: SessionId, code: String) -> Result<(), StoreError> {
-        self.submit(Change { id, deed: Deed::Taint { code } }).await
+        self.submit(ChangeSession { id, deed: SessionChangeKind::Taint { code } }).await
     }
 
-    /// Takes a person's word that a session is sound.
+    /// Clears the taint of a session by a person's decision.
     ///
     /// # Errors
-    /// When the one who says so is no person, or there is no such session.
+    /// When the caller is not a person, or there is no such session.
     pub async fn clear_taint(&self, id: SessionId, by: Actor) -> Result<(), StoreError> {
-        self.submit(Change { id, deed: Deed::Clear { by } }).await
+        self.submit(ChangeSession { id, deed: SessionChangeKind::Clear { by } }).await
     }
 }

@@ -1,11 +1,11 @@
 //! SQLite: one file, one connection that writes and checkpoints, one thread that owns it.
 //!
-//! Takes errands; commits whatever has queued up together with one sync to disk (group commit).
-//! Promise: settings that durability rests on are read back, an answer leaves after its commit, and
-//! after a failed sync nothing more is written, because the page cache can no longer be believed.
+//! Takes commands; commits together all that are queued, with one sync to disk (group commit). Promise: settings that
+//! durability depends on are read back; an answer leaves after its commit; after a failed sync nothing more is written,
+//! because the page cache can no longer be trusted.
 
 mod ballast;
-mod footing;
+mod opened_files;
 mod writer;
 
 use std::fs::File;
@@ -20,20 +20,20 @@ use futures_util::FutureExt as _;
 use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use sluice_core::{Clock, Digest, HoldId, NodeName, Timestamp};
+use sluice_core::{Clock, Digest, HoldId, NodeName, UtcMillis};
 use tokio::sync::mpsc;
 
-use crate::desk::{APPEND, CLOSE_GROUP, Errand, Group, NodeRow, OPEN_GROUP};
 use crate::error::StoreError;
 use crate::holds;
-use crate::lane::Line;
+use crate::lane::ReadLane;
 use crate::migrate;
-use crate::porter::Porter;
-use crate::recent::{DUPLICATE_SPAN, Recent};
-use crate::sql::{Row, Tx, Val, Write, params};
-use ballast::Ballast;
-use footing::OpenedFiles;
-use writer::{GROUP, Writer};
+use crate::recent_writes::{DUPLICATE_SPAN, RecentWrites};
+use crate::reply_dispatcher::ReplyDispatcher;
+use crate::sql::{SqlRow, SqlValue, SqlWrite, StoreTx, params};
+use crate::unit_of_work::{APPEND, CLOSE_GROUP, CommitGroup, NodeRow, OPEN_GROUP, StoreCommand};
+use ballast::BallastFile;
+use opened_files::OpenedFiles;
+use writer::{GROUP, SqliteWriter};
 
 /// First release without the WAL-reset race.
 const OLDEST: i32 = 3_051_003;
@@ -44,12 +44,12 @@ const READERS: usize = 4;
 /// File systems whose locks and syncs cannot be relied on: NFS, 9p, FUSE, SMB, CIFS.
 const REMOTE: [i64; 5] = [0x6969, 0x0102_1997, 0x6573_5546, 0xff53_4d42, 0xfe53_4d42];
 
-/// Before a line of the schema that is for databases with several nodes.
+/// Marks a line of the schema that is only for databases with several nodes.
 const SHARED: &str = "/*shared*/";
 const LATELY: &str = "SELECT digest, admitted_at, id FROM holds WHERE admitted_at > ?1";
 /// Pages in the log before they are moved into the file.
 const LOG_PAGES: u32 = 4000;
-/// As many bytes of log as that many pages take.
+/// The size of the log with that many pages, in bytes.
 const LOG_ROOM: u64 = LOG_PAGES as u64 * (4096 + 24) + 32;
 
 /// Entries in one statement.
@@ -59,30 +59,30 @@ static APPEND_MANY: LazyLock<String> = LazyLock::new(|| {
     format!("{columns} VALUES {}", ["(?, ?, ?, ?)"; TOGETHER].join(", "))
 });
 
-type Queue = mpsc::Sender<Box<dyn Errand<SqliteTx>>>;
+type SqliteCommandSender = mpsc::Sender<Box<dyn StoreCommand<SqliteTx>>>;
 
 /// The one connection that writes.
 #[derive(Debug)]
 pub(crate) struct SqliteTx {
     connection: Connection,
-    /// What a file's writer remembers; a database in memory has several nodes, and an index.
-    recent: Option<Recent>,
+    /// The writer's cache of recent writes; a database in memory has several nodes, and uses an index.
+    recent: Option<RecentWrites>,
     /// Audit entries of the group, appended together at its end: nothing in a group reads them.
-    entries: Vec<Write>,
-    /// Changes made by the last group, for whoever has the time to free them.
-    spent: Vec<Write>,
+    entries: Vec<SqlWrite>,
+    /// Changes made by the last group, to be freed later.
+    spent: Vec<SqlWrite>,
 }
 
 /// A file-backed store: the queue to its writer, and connections for reading.
 pub(crate) struct SqliteFile {
     path: PathBuf,
-    queue: Option<Queue>,
-    stops: Option<Queue>,
+    queue: Option<SqliteCommandSender>,
+    stops: Option<SqliteCommandSender>,
     writer: Option<JoinHandle<()>>,
     readers: Vec<Mutex<SqliteTx>>,
-    /// For the stop lane alone.
+    /// Reserved for the stop lane.
     stop_reader: Option<Mutex<SqliteTx>>,
-    /// For how things stand alone.
+    /// Reserved for status.
     status_reader: Option<Mutex<SqliteTx>>,
     _lock: File,
 }
@@ -96,7 +96,7 @@ impl SqliteTx {
             entries: Vec::new(),
             spent: Vec::new(),
         };
-        this.settle_in(false)?;
+        this.configure(false)?;
         this.migrate()?;
         Ok(this)
     }
@@ -106,7 +106,7 @@ impl SqliteTx {
         &self.connection
     }
 
-    fn settle_in(&mut self, on_disk: bool) -> Result<(), StoreError> {
+    fn configure(&mut self, on_disk: bool) -> Result<(), StoreError> {
         if rusqlite::version_number() < OLDEST {
             return Err(StoreError::OldSqlite { found: rusqlite::version().to_owned() });
         }
@@ -118,7 +118,7 @@ impl SqliteTx {
             setting(connection, "synchronous", "2")?;
             setting(connection, "wal_autocheckpoint", &LOG_PAGES.to_string())?;
             setting(connection, "mmap_size", "0")?;
-            // What is deleted is overwritten: content of a connection that ended must not stay in free pages.
+            // Deleted data is overwritten: content of a connection that ended must not stay in free pages.
             setting(connection, "secure_delete", "1")?;
         }
         keep_plans(connection)?;
@@ -127,7 +127,7 @@ impl SqliteTx {
         setting(connection, "cell_size_check", "1")
     }
 
-    /// After how many pages the log is moved into the file; nothing moves it at zero.
+    /// After how many pages the log is moved into the file; at zero it is never moved.
     fn move_log_at(&self, pages: u32) -> Result<(), StoreError> {
         setting(&self.connection, "wal_autocheckpoint", &pages.to_string())
     }
@@ -136,17 +136,17 @@ impl SqliteTx {
         self.connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0)).map_err(fault)
     }
 
-    /// Looks at every page. Gives the schema.
+    /// Checks every page. Returns the schema version.
     pub fn examine(&self) -> Result<i64, StoreError> {
         let verdict: String =
             self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(fault)?;
         if verdict != "ok" {
-            return Err(StoreError::Damaged { detail: "the page structure is not sound".into() });
+            return Err(StoreError::Damaged { detail: "the page structure is broken".into() });
         }
         self.number("user_version")
     }
 
-    /// Whether this is ours, and of a release we know. Changes nothing, so that a foreign file stays as it is.
+    /// Whether this file is ours, and of a known release. Changes nothing, so that a foreign file stays as it is.
     fn recognise(&self) -> Result<i64, StoreError> {
         let found = self.number("user_version")?;
         if self.number("application_id")? != APPLICATION_ID {
@@ -178,9 +178,9 @@ impl SqliteTx {
         Ok(())
     }
 
-    /// Reads again what was admitted lately. No later group has an earlier time than this one.
-    pub fn remember(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let mut recent = Recent::starting(now);
+    /// Loads the recent writes again. No later group has an earlier time than this one.
+    pub fn remember(&mut self, now: UtcMillis) -> Result<(), StoreError> {
+        let mut recent = RecentWrites::starting(now);
         for row in self.query(LATELY, &params![now - DUPLICATE_SPAN])? {
             let mut row = row.of("holds");
             recent.read(&row.blob()?, row.time()?, row.bits()?);
@@ -189,19 +189,19 @@ impl SqliteTx {
         Ok(())
     }
 
-    /// Runs errands in one transaction. On an error nothing of them happened.
+    /// Runs commands in one transaction. On an error it is rolled back completely.
     pub fn commit_group(
         &mut self,
         node: &NodeName,
         clock: &dyn Clock,
-        errands: &mut [Box<dyn Errand<Self>>],
+        errands: &mut [Box<dyn StoreCommand<Self>>],
     ) -> Result<(), StoreError> {
         self.spent.clear();
-        self.alone(|tx| tx.in_group(node, clock, errands))
+        self.run_in_transaction(|tx| tx.in_group(node, clock, errands))
     }
 
-    /// What the last group has used up.
-    pub fn take_spent(&mut self) -> Vec<Write> {
+    /// The changes of the last group, to be freed.
+    pub fn take_spent(&mut self) -> Vec<SqlWrite> {
         std::mem::take(&mut self.spent)
     }
 
@@ -209,20 +209,20 @@ impl SqliteTx {
         &mut self,
         node: &NodeName,
         clock: &dyn Clock,
-        errands: &mut [Box<dyn Errand<Self>>],
+        errands: &mut [Box<dyn StoreCommand<Self>>],
     ) -> Result<(), StoreError> {
         let row = self.query(OPEN_GROUP, &params![node])?.into_iter().next();
         let row = NodeRow::read(row.ok_or(StoreError::NotFound { what: "node" })?)?;
         let mut group =
-            Group { now: clock.now().max(row.last_seen), log: node.clone(), life: row.epoch, head: row.head };
+            CommitGroup { now: clock.now().max(row.last_seen), log: node.clone(), life: row.epoch, head: row.head };
         for errand in errands {
-            at_once(errand.run(self, &mut group))?;
+            poll_now(errand.run(self, &mut group))?;
         }
         let close = params![node, group.now, group.head.size, group.head.hash, row.epoch];
-        self.make_now(&Write { sql: CLOSE_GROUP, params: close, exactly_one: true })
+        self.make_now(&SqlWrite { sql: CLOSE_GROUP, params: close, exactly_one: true })
     }
 
-    /// Appends the entries of the group, in order, as many as go into one statement.
+    /// Appends the entries of the group, in order, as many as fit into one statement.
     fn append(&mut self) -> Result<(), StoreError> {
         let entries = std::mem::take(&mut self.entries);
         let (many, rest) = entries.as_chunks::<TOGETHER>();
@@ -236,9 +236,12 @@ impl SqliteTx {
         Ok(())
     }
 
-    /// Does one thing in a transaction of its own, outside any group.
-    pub fn alone<Out>(&mut self, work: impl FnOnce(&mut Self) -> Result<Out, StoreError>) -> Result<Out, StoreError> {
-        // Those of a transaction that did not happen.
+    /// Runs some work in its own transaction, outside any group.
+    pub fn run_in_transaction<Out>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<Out, StoreError>,
+    ) -> Result<Out, StoreError> {
+        // Entries of a transaction that was rolled back.
         self.entries.clear();
         self.exec("BEGIN IMMEDIATE")?;
         let done = work(self).and_then(|out| {
@@ -256,43 +259,43 @@ impl SqliteTx {
         Ok(())
     }
 
-    pub fn query(&mut self, sql: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError> {
+    pub fn query(&mut self, sql: &'static str, params: &[SqlValue]) -> Result<Vec<SqlRow>, StoreError> {
         let mut statement = self.connection.prepare_cached(sql).map_err(fault)?;
         let width = statement.column_count();
         let mut found = statement.query(rusqlite::params_from_iter(params)).map_err(fault)?;
         let mut rows = Vec::new();
         while let Some(row) = found.next().map_err(fault)? {
             let values = (0..width).map(|at| row.get_ref(at).map_err(fault).and_then(value_of));
-            rows.push(Row(values.collect::<Result<_, _>>()?));
+            rows.push(SqlRow(values.collect::<Result<_, _>>()?));
         }
         Ok(rows)
     }
 
-    fn make_now(&mut self, write: &Write) -> Result<(), StoreError> {
+    fn make_now(&mut self, write: &SqlWrite) -> Result<(), StoreError> {
         let mut statement = self.connection.prepare_cached(write.sql).map_err(fault)?;
         let hit = statement.execute(rusqlite::params_from_iter(&write.params)).map_err(fault)?;
         if write.exactly_one && hit != 1 {
             return Err(StoreError::Conflict);
         }
-        if let (Some(recent), Some((digest, at, hold))) = (&mut self.recent, holds::inserted(write)) {
+        if let (Some(recent), Some((digest, at, hold))) = (&mut self.recent, holds::new_hold_of(write)) {
             recent.note(digest, at, hold);
         }
         Ok(())
     }
 }
 
-impl Tx for SqliteTx {
+impl StoreTx for SqliteTx {
     const IS_SHARED: bool = false;
 
     fn recent_like(&self, digest: Digest) -> Option<Vec<HoldId>> {
         self.recent.as_ref().map(|recent| recent.like(digest))
     }
 
-    async fn rows(&mut self, sql: &'static str, params: &[Val]) -> Result<Vec<Row>, StoreError> {
+    async fn rows(&mut self, sql: &'static str, params: &[SqlValue]) -> Result<Vec<SqlRow>, StoreError> {
         self.query(sql, params)
     }
 
-    async fn make(&mut self, writes: Vec<Write>) -> Result<(), StoreError> {
+    async fn apply_writes(&mut self, writes: Vec<SqlWrite>) -> Result<(), StoreError> {
         for write in writes {
             if write.sql == APPEND {
                 self.entries.push(write);
@@ -306,16 +309,18 @@ impl Tx for SqliteTx {
 }
 
 impl SqliteFile {
-    /// Opens or creates the file. Whether all of its pages are sound is looked at separately: [`Self::look_through`].
+    /// Opens or creates the file. [`Self::look_through`] checks the pages separately.
     pub fn open(path: &Path) -> Result<(Self, SqliteTx), StoreError> {
         let lock = take_lock(path)?;
         refuse_vanished(path, &lock)?;
-        // SECURITY: made before SQLite opens it, which would let everybody read; its log files follow its mode.
+        // SECURITY: created before SQLite opens it, which would make it readable for everyone; its log files take over
+        // its mode.
         own().open(path).map_err(unavailable)?;
         let connection = Connection::open(path).map_err(fault)?;
-        let mut tx = SqliteTx { connection, recent: Some(Recent::default()), entries: Vec::new(), spent: Vec::new() };
+        let mut tx =
+            SqliteTx { connection, recent: Some(RecentWrites::default()), entries: Vec::new(), spent: Vec::new() };
         tx.recognise()?;
-        tx.settle_in(true)?;
+        tx.configure(true)?;
         tx.migrate()?;
         make_room(path);
         lock.set_len(1).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
@@ -326,32 +331,32 @@ impl SqliteFile {
         Ok((Self { path, queue, stops, writer, readers, stop_reader, status_reader, _lock: lock }, tx))
     }
 
-    /// Looks at every page, over a connection of its own.
-    pub fn look_through(&self) -> Result<(), StoreError> {
+    /// Checks every page, over its own connection.
+    pub fn check_pages(&self) -> Result<(), StoreError> {
         open_reader(&self.path)?.examine().map(drop)
     }
 
-    /// Moves the log into the file and cuts it to nothing: it holds pages as they were before they changed.
+    /// Moves the log into the file and truncates it to nothing: it holds older versions of pages.
     pub fn empty_log(&self) -> Result<(), StoreError> {
         let connection = Connection::open(&self.path).map_err(fault)?;
         connection.busy_timeout(Duration::from_secs(5)).map_err(fault)?;
-        // Where a reader is in the way for longer than that, the next checkpoint of the writer overwrites the log.
+        // If a reader blocks this for longer, the writer's next checkpoint overwrites the log.
         let _busy: i64 =
             connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).map_err(fault)?;
         Ok(())
     }
 
-    /// Hands the writing connection to its thread.
+    /// Passes the writing connection to its thread.
     pub fn start(&mut self, tx: SqliteTx, node: NodeName, clock: Arc<dyn Clock>) -> Result<(), StoreError> {
         let (queue, ordinary) = mpsc::channel(4 * GROUP);
         let (stop_queue, stops) = mpsc::channel(GROUP);
-        let ballast = Ballast::beside(&self.path);
-        let porter = Porter::new();
+        let ballast = BallastFile::beside(&self.path);
+        let porter = ReplyDispatcher::new();
         let footing = OpenedFiles::of(&self.path);
-        let writer = Writer { tx, ordinary, stops, node, clock, ballast, footing, porter, broken: None };
+        let writer = SqliteWriter { tx, ordinary, stops, node, clock, ballast, footing, porter, broken: None };
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
-            .spawn(move || writer.live())
+            .spawn(move || writer.run())
             .map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         self.queue = Some(queue);
         self.stops = Some(stop_queue);
@@ -359,50 +364,50 @@ impl SqliteFile {
         Ok(())
     }
 
-    pub async fn send(&self, errand: Box<dyn Errand<SqliteTx>>) -> Result<(), StoreError> {
+    pub async fn send(&self, errand: Box<dyn StoreCommand<SqliteTx>>) -> Result<(), StoreError> {
         let stopped = || StoreError::Unavailable("the writer has stopped".into());
         let queue = self.queue.as_ref().ok_or_else(stopped)?;
         queue.send(errand).await.map_err(|_| stopped())
     }
 
-    /// Past everything that waits in the ordinary queue.
-    pub async fn send_stop(&self, errand: Box<dyn Errand<SqliteTx>>) -> Result<(), StoreError> {
+    /// Sends a command past everything in the ordinary queue.
+    pub async fn send_stop(&self, errand: Box<dyn StoreCommand<SqliteTx>>) -> Result<(), StoreError> {
         let stopped = || StoreError::Unavailable("the writer has stopped".into());
         let queue = self.stops.as_ref().ok_or_else(stopped)?;
         queue.send(errand).await.map_err(|_| stopped())
     }
 
-    /// Reads on the calling thread: on whichever ordinary connection is free, or on the one kept for this.
+    /// Reads on the calling thread: on any free ordinary connection, or on the reserved one.
     pub fn read<Out>(
         &self,
-        line: Line,
+        line: ReadLane,
         ask: impl FnOnce(&mut SqliteTx) -> Result<Out, StoreError>,
     ) -> Result<Out, StoreError> {
         let free = || self.readers.iter().find_map(|reader| reader.try_lock().ok());
         let reader = match line {
-            Line::Ordinary => free().or_else(|| self.readers.first().map(held)),
-            Line::Stop => self.stop_reader.as_ref().map(held),
-            Line::Status => self.status_reader.as_ref().map(held),
+            ReadLane::Ordinary => free().or_else(|| self.readers.first().map(held)),
+            ReadLane::Stop => self.stop_reader.as_ref().map(held),
+            ReadLane::Status => self.status_reader.as_ref().map(held),
         };
         ask(&mut *reader.ok_or_else(|| StoreError::Unavailable("no connection for reading".into()))?)
     }
 
-    /// Every ordinary connection for reading, taken. For tests.
-    pub fn occupied(&self) -> Vec<MutexGuard<'_, SqliteTx>> {
+    /// Holds every ordinary connection for reading. For tests.
+    pub fn occupy_readers(&self) -> Vec<MutexGuard<'_, SqliteTx>> {
         self.readers.iter().map(held).collect()
     }
 }
 
 impl Drop for SqliteFile {
     fn drop(&mut self) {
-        // Readers first: only the last connection to close moves what is in the log into the file, and
-        // only the writer can. Who copies the file of a stopped gateway must find everything in it.
+        // Readers first: only the last connection to close moves the log into the file, and only the writer can do
+        // that. A copy of a stopped gateway's file must contain everything.
         self.readers.clear();
         self.stop_reader = None;
         self.status_reader = None;
-        // The writer looks at stops first, so that their queue must not close last.
+        // The writer reads the stop queue first, so that queue must not close last.
         self.stops = None;
-        // Closing the queue lets the writer finish what it has and leave; the file lock goes after it.
+        // Closing the queue lets the writer finish its work and end; the file lock is released after that.
         self.queue = None;
         if let Some(writer) = self.writer.take() {
             drop(writer.join());
@@ -414,8 +419,8 @@ fn held(reader: &Mutex<SqliteTx>) -> MutexGuard<'_, SqliteTx> {
     reader.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A use case on SQLite never waits; if it would, that is a fault of ours, not a reason to hang.
-pub(crate) fn at_once<Out>(work: impl Future<Output = Result<Out, StoreError>>) -> Result<Out, StoreError> {
+/// A use case on SQLite never waits; if it would, that is a bug of ours, not a reason to hang.
+pub(crate) fn poll_now<Out>(work: impl Future<Output = Result<Out, StoreError>>) -> Result<Out, StoreError> {
     work.now_or_never().unwrap_or_else(|| Err(StoreError::Unavailable("a local read tried to wait".into())))
 }
 
@@ -428,7 +433,7 @@ fn open_reader(path: &Path) -> Result<SqliteTx, StoreError> {
     Ok(SqliteTx { connection, recent: None, entries: Vec::new(), spent: Vec::new() })
 }
 
-/// Opens a copy of a database for reading only, whoever else has it: for export and inspection.
+/// Opens a database read-only, even while others have it open: for export and inspection.
 pub(crate) fn open_to_read(path: &Path) -> Result<SqliteTx, StoreError> {
     if !path.is_file() {
         return Err(StoreError::NotFound { what: "database file" });
@@ -444,7 +449,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<SqliteTx, StoreError> {
     Ok(reader)
 }
 
-/// One process per file: two writers would each believe they own the audit head.
+/// One process per file: two writers would each believe that they own the end of the audit log.
 pub(crate) fn take_lock(path: &Path) -> Result<File, StoreError> {
     let mut beside: PathBuf = path.to_path_buf();
     beside.as_mut_os_string().push(".lock");
@@ -460,7 +465,7 @@ pub(crate) fn take_lock(path: &Path) -> Result<File, StoreError> {
     Ok(lock)
 }
 
-/// A file of ours, made if it is missing; nobody else may read or write a new one.
+/// Options for a file of ours, created if missing; no other user may read or write a new one.
 fn own() -> std::fs::OpenOptions {
     let mut options = File::options();
     options.create(true).truncate(false).write(true).mode(0o600);
@@ -475,8 +480,8 @@ fn unavailable(error: std::io::Error) -> StoreError {
     }
 }
 
-/// Makes the log as long as it will become, once: a sync need not write down a new length then, only what is in it.
-/// What stands there is no frame, so that nobody reads it. Where there is no room, the log grows as it goes.
+/// Gives the log its full length once: a sync then does not have to store a new length, only the content. The filler is
+/// not a valid frame, so SQLite ignores it. Without enough space, the log grows as needed.
 fn make_room(path: &Path) {
     let mut beside: PathBuf = path.to_path_buf();
     beside.as_mut_os_string().push("-wal");
@@ -488,22 +493,22 @@ fn make_room(path: &Path) {
     }
 }
 
-/// The lock file has a byte once there has been a database. An empty one beside it is not a new one.
+/// The lock file has a byte once there has been a database. An empty database beside it is not a new one.
 fn refuse_vanished(path: &Path, lock: &File) -> Result<(), StoreError> {
     let size = |data: std::io::Result<std::fs::Metadata>| data.map_or(0, |data| data.len());
     if size(lock.metadata()) > 0 && size(std::fs::metadata(path)) == 0 {
-        return Err(StoreError::Damaged { detail: "the file is empty, and it was not before".into() });
+        return Err(StoreError::Damaged { detail: "the file is empty, but it held a database before".into() });
     }
     Ok(())
 }
 
-/// A statement is planned once. Otherwise SQLite plans it anew whenever a value is bound that could make a partial
-/// index usable: that is every time, and costs more than running it.
+/// A statement is planned only once. Otherwise SQLite plans it again whenever a bound value could make a partial index
+/// usable: that is every time, and costs more than running it.
 fn keep_plans(connection: &Connection) -> Result<(), StoreError> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop).map_err(fault)
 }
 
-/// Sets a pragma and believes only what is read back.
+/// Sets a pragma and reads it back, because only the value read back counts.
 fn setting(connection: &Connection, name: &'static str, value: &str) -> Result<(), StoreError> {
     connection.pragma_update(None, name, value).map_err(fault)?;
     let found: rusqlite::types::Value =
@@ -519,20 +524,20 @@ fn setting(connection: &Connection, name: &'static str, value: &str) -> Result<(
     Ok(())
 }
 
-fn value_of(value: ValueRef<'_>) -> Result<Val, StoreError> {
+fn value_of(value: ValueRef<'_>) -> Result<SqlValue, StoreError> {
     Ok(match value {
-        ValueRef::Null => Val::Null,
-        ValueRef::Integer(number) => Val::Int(number),
-        ValueRef::Text(text) => Val::Text(
+        ValueRef::Null => SqlValue::Null,
+        ValueRef::Integer(number) => SqlValue::Int(number),
+        ValueRef::Text(text) => SqlValue::Text(
             String::from_utf8(text.to_vec())
-                .map_err(|_| StoreError::Damaged { detail: "a text is not UTF-8".into() })?,
+                .map_err(|_| StoreError::Damaged { detail: "a text that is not UTF-8".into() })?,
         ),
-        ValueRef::Blob(bytes) => Val::Blob(bytes.to_vec()),
-        ValueRef::Real(_) => return Err(StoreError::Damaged { detail: "a number is not whole".into() }),
+        ValueRef::Blob(bytes) => SqlValue::Blob(bytes.to_vec()),
+        ValueRef::Real(_) => return Err(StoreError::Damaged { detail: "a number that is not an integer".into() }),
     })
 }
 
-impl rusqlite::ToSql for Val {
+impl rusqlite::ToSql for SqlValue {
     fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
         Ok(rusqlite::types::ToSqlOutput::Borrowed(match self {
             Self::Null => ValueRef::Null,
@@ -543,13 +548,13 @@ impl rusqlite::ToSql for Val {
     }
 }
 
-/// Folds the library's errors into ours. Texts of the engine may quote values, so they stay inside.
+/// Converts the library's errors into ours. Engine texts may quote values, so they stay internal.
 pub(crate) fn fault(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::DiskFull,
         Some(ErrorCode::ReadOnly) => StoreError::ReadOnly,
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::InUse,
-        Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged { detail: "SQLite calls it malformed".into() },
+        Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged { detail: "SQLite reports corruption".into() },
         Some(ErrorCode::NotADatabase) => StoreError::Damaged { detail: "this is not a database file".into() },
         Some(ErrorCode::SystemIoFailure) => StoreError::Damaged { detail: "reading or syncing the file failed".into() },
         Some(ErrorCode::ConstraintViolation) => StoreError::Conflict,

@@ -1,29 +1,29 @@
-//! What agents remember: for a session, for themselves, for all.
+//! The state of agents: values for a session, for one agent, or for all.
 //!
-//! Takes JSON texts under names; gives them back at their newest or an older version. Promise: a write is
-//! known by its hold, so that carrying it out twice changes nothing the second time and gives the same
-//! answer; nobody writes over a version they have not seen, if they say which one they saw. The record
-//! knows lengths and a hash of the name, never a name or a value.
+//! Takes JSON texts with keys; gives them back in their newest or an older version. Promise: a write is identified by
+//! its hold, so that running it twice changes nothing the second time and gives the same answer. A caller that states
+//! the version it saw cannot overwrite a newer one. The audit log holds lengths and a hash of the key, never a key or a
+//! value.
 
 mod read;
 mod snapshot;
 
-pub use snapshot::{SNAPSHOTS_OF_AGENT, Snapshot, SnapshotContent};
+pub use snapshot::{SNAPSHOTS_OF_AGENT, SnapshotContent, StateSnapshot};
 
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::SessionId;
-use sluice_core::{Actor, AgentName, Digest, HoldId, Timestamp};
+use sluice_core::{Actor, AgentName, Digest, HoldId, UtcMillis};
 
 use crate::Store;
-use crate::ahead::Ahead;
 use crate::counters;
-use crate::desk::{Desk, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Row, Tx, Val, params};
+use crate::prefetch::PrefetchQuery;
+use crate::sql::{SqlRow, SqlValue, StoreTx, params};
+use crate::unit_of_work::{UnitOfWork, UseCase};
 
 /// The longest value, in bytes.
 pub const LONGEST_VALUE: usize = 1 << 20;
-/// Versions kept besides the newest, whatever can be seen of them: what a write repeated late answers with.
+/// Versions kept besides the newest, even if they cannot be seen: the answer for a write that is repeated late.
 const KEPT_ANYWAY: u64 = 8;
 
 macro_rules! select {
@@ -52,9 +52,9 @@ const PUT_BY: &str = "INSERT INTO state_versions (shelf, owner, name, version, v
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 const FORGET: &str = "DELETE FROM state_versions WHERE shelf = ?1 AND owner = ?2 AND name = ?3 AND version <= ?4";
 
-/// Where something is remembered.
+/// Where a value is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shelf {
+pub enum StateScope {
     /// For the rest of a session.
     Session(SessionId),
     /// For one agent, across sessions.
@@ -63,7 +63,7 @@ pub enum Shelf {
     Shared,
 }
 
-impl Shelf {
+impl StateScope {
     const fn word(&self) -> &'static str {
         match self {
             Self::Session(_) => "session",
@@ -80,7 +80,7 @@ impl Shelf {
         }
     }
 
-    /// How many versions can be seen, the newest included.
+    /// How many versions can be seen, including the newest.
     const fn kept(&self) -> u64 {
         match self {
             Self::Session(_) => 1,
@@ -89,97 +89,97 @@ impl Shelf {
         }
     }
 
-    /// The row of a name.
-    fn place(&self, key: &str) -> Vec<Val> {
+    /// The row of a key.
+    fn place(&self, key: &str) -> Vec<SqlValue> {
         params![self.word(), self.owner(), key.as_bytes()]
     }
 }
 
-/// Something remembered.
+/// A stored value.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Item {
-    /// Under which name.
+pub struct StateItem {
+    /// Its key.
     pub key: String,
-    /// What, as JSON. Empty in lists.
+    /// The value, as JSON. Empty in lists.
     pub value: String,
-    /// Its how-manieth version this is.
+    /// The number of this version.
     pub version: u64,
-    /// Since when there is something under this name.
-    pub created_at: Timestamp,
-    /// Since when it is this.
-    pub updated_at: Timestamp,
-    /// Which agent wrote it.
+    /// When the key was first set.
+    pub created_at: UtcMillis,
+    /// When this version was written.
+    pub updated_at: UtcMillis,
+    /// The agent that wrote it.
     pub by: AgentName,
-    /// Bytes it takes, its name included.
+    /// Its size in bytes, including its key.
     pub size: u64,
 }
 
-impl std::fmt::Debug for Item {
+impl std::fmt::Debug for StateItem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Item").field("version", &self.version).field("size", &self.size).finish_non_exhaustive()
     }
 }
 
-/// A row: something remembered, or the mark where it was.
-struct Stored {
-    item: Item,
+/// A row: a value, or the mark of a deleted one.
+struct StateRow {
+    item: StateItem,
     is_there: bool,
     hold: HoldId,
 }
 
-impl Stored {
-    fn there(self) -> Option<Item> {
+impl StateRow {
+    fn there(self) -> Option<StateItem> {
         self.is_there.then_some(self.item)
     }
 }
 
-/// Remembers something.
+/// Stores a value.
 #[derive(Clone)]
-pub struct StateSet {
+pub struct SetState {
     /// The write that does it.
     pub hold: HoldId,
-    /// Where.
-    pub shelf: Shelf,
-    /// Under which name.
+    /// Where to store it.
+    pub shelf: StateScope,
+    /// The key.
     pub key: String,
-    /// What, as JSON.
+    /// The value, as JSON.
     pub value: String,
-    /// Which agent.
+    /// The agent that writes it.
     pub by: AgentName,
-    /// The version it follows; 0 where there must be none.
+    /// The version that the caller expects; 0 if the key must not exist.
     pub expected: Option<u64>,
     /// The most the shelf may hold, in bytes.
     pub quota: u64,
 }
 
-impl std::fmt::Debug for StateSet {
+impl std::fmt::Debug for SetState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StateSet").field("hold", &self.hold).field("shelf", &self.shelf).finish_non_exhaustive()
     }
 }
 
-/// What a change did.
+/// The result of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateChanged {
     /// The version it made.
     pub version: u64,
-    /// What was there before.
-    pub previous: Option<Item>,
+    /// The value before the change.
+    pub previous: Option<StateItem>,
 }
 
-/// One name on its shelf, as a write finds it.
-struct Spot<'a> {
-    shelf: &'a Shelf,
+/// One key on its shelf, as a write finds it.
+struct StateSlot<'a> {
+    shelf: &'a StateScope,
     key: &'a str,
     hold: HoldId,
-    now: Option<Stored>,
+    now: Option<StateRow>,
 }
 
-impl<'a> Spot<'a> {
-    /// Finds it, or the answer this hold was given before.
-    async fn find<T: Tx>(
-        desk: &mut Desk<'_, T>,
-        shelf: &'a Shelf,
+impl<'a> StateSlot<'a> {
+    /// Finds it, or the answer that this hold got before.
+    async fn find<T: StoreTx>(
+        desk: &mut UnitOfWork<'_, T>,
+        shelf: &'a StateScope,
         key: &'a str,
         hold: HoldId,
     ) -> Result<Result<Self, StateChanged>, StoreError> {
@@ -194,15 +194,15 @@ impl<'a> Spot<'a> {
         };
         let Some(version) = before else { return Ok(Ok(Self { shelf, key, hold, now })) };
         let row = desk.row(VERSION, with(shelf.place(key), version.saturating_sub(1))).await?;
-        let previous = row.map(decode).transpose()?.and_then(Stored::there);
+        let previous = row.map(decode).transpose()?.and_then(StateRow::there);
         Ok(Err(StateChanged { version, previous }))
     }
 
-    fn there(&self) -> Option<&Item> {
+    fn there(&self) -> Option<&StateItem> {
         self.now.as_ref().filter(|row| row.is_there).map(|row| &row.item)
     }
 
-    /// Refuses to write over what the caller has not seen.
+    /// Refuses to overwrite a version that the caller has not seen.
     fn demand(&self, expected: Option<u64>) -> Result<(), StoreError> {
         let current = self.there().map_or(0, |item| item.version);
         match expected {
@@ -211,12 +211,12 @@ impl<'a> Spot<'a> {
         }
     }
 
-    /// Makes the next version: a value, or the mark that there is none.
-    fn make<T: Tx>(
+    /// Writes the next version: a value, or the mark of a deleted one.
+    fn make<T: StoreTx>(
         self,
-        desk: &mut Desk<'_, T>,
+        desk: &mut UnitOfWork<'_, T>,
         value: Option<&str>,
-        since: Option<Timestamp>,
+        since: Option<UtcMillis>,
         by: &AgentName,
     ) -> StateChanged {
         let (now, place) = (desk.now, self.shelf.place(self.key));
@@ -229,7 +229,7 @@ impl<'a> Spot<'a> {
                 desk.write(FIRST, row);
                 1
             }
-            Some(Stored { item, is_there, hold }) => {
+            Some(StateRow { item, is_there, hold }) => {
                 let mut old = place.clone();
                 let value_before = is_there.then_some(item.value.as_str());
                 old.extend(params![item.version, value_before, item.size]);
@@ -245,25 +245,25 @@ impl<'a> Spot<'a> {
                 item.version + 1
             }
         };
-        StateChanged { version, previous: self.now.and_then(Stored::there) }
+        StateChanged { version, previous: self.now.and_then(StateRow::there) }
     }
 }
 
-impl UseCase for StateSet {
+impl UseCase for SetState {
     type Out = StateChanged;
 
     fn turn(&self) -> Option<&AgentName> {
         Some(&self.by)
     }
 
-    fn foreseen(&self, _: Timestamp) -> Vec<Ahead> {
+    fn prefetch_queries(&self, _: UtcMillis) -> Vec<PrefetchQuery> {
         vec![counters::turn_ahead(&self.by)]
     }
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<StateChanged, StoreError> {
-        // An agent's writes take turns, so that two nodes together do not fill its shelf over the brim.
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<StateChanged, StoreError> {
+        // Writes of an agent take turns, so that two nodes together do not exceed the quota of its shelf.
         let is_first = counters::take_turn(desk, &self.by).await?;
-        let spot = match Spot::find(desk, &self.shelf, &self.key, self.hold).await? {
+        let spot = match StateSlot::find(desk, &self.shelf, &self.key, self.hold).await? {
             Ok(spot) => spot,
             Err(before) => return Ok(before),
         };
@@ -284,19 +284,19 @@ impl UseCase for StateSet {
     }
 }
 
-struct Delete {
+struct DeleteState {
     hold: HoldId,
-    shelf: Shelf,
+    shelf: StateScope,
     key: String,
     by: AgentName,
     expected: Option<u64>,
 }
 
-impl UseCase for Delete {
-    type Out = Option<Item>;
+impl UseCase for DeleteState {
+    type Out = Option<StateItem>;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Option<Item>, StoreError> {
-        let spot = match Spot::find(desk, &self.shelf, &self.key, self.hold).await? {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Option<StateItem>, StoreError> {
+        let spot = match StateSlot::find(desk, &self.shelf, &self.key, self.hold).await? {
             Ok(spot) => spot,
             Err(before) => return Ok(before.previous),
         };
@@ -311,20 +311,20 @@ impl UseCase for Delete {
     }
 }
 
-/// Puts back what was there before another write, as a new version.
-struct PutBack {
+/// Restores the value from before another write, as a new version.
+struct RestoreState {
     hold: HoldId,
-    shelf: Shelf,
+    shelf: StateScope,
     key: String,
-    item: Option<Item>,
+    item: Option<StateItem>,
     expected: Option<u64>,
 }
 
-impl UseCase for PutBack {
+impl UseCase for RestoreState {
     type Out = StateChanged;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<StateChanged, StoreError> {
-        let spot = match Spot::find(desk, &self.shelf, &self.key, self.hold).await? {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<StateChanged, StoreError> {
+        let spot = match StateSlot::find(desk, &self.shelf, &self.key, self.hold).await? {
             Ok(spot) => spot,
             Err(before) => return Ok(before),
         };
@@ -341,24 +341,24 @@ impl UseCase for PutBack {
     }
 }
 
-/// Forgets all of a session.
-struct Clear {
+/// Deletes all values of a session.
+struct ClearSessionState {
     hold: HoldId,
     session: SessionId,
 }
 
-impl Clear {
-    /// The name under which this clearing is remembered: no text begins with such a byte.
+impl ClearSessionState {
+    /// The key under which this deletion is remembered: no text begins with such a byte.
     fn mark(&self) -> Vec<u8> {
         [&[0xff], self.hold.bits().to_be_bytes().as_slice()].concat()
     }
 }
 
-impl UseCase for Clear {
+impl UseCase for ClearSessionState {
     type Out = u32;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<u32, StoreError> {
-        let shelf = Shelf::Session(self.session);
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<u32, StoreError> {
+        let shelf = StateScope::Session(self.session);
         let mark = params![shelf.word(), shelf.owner(), self.mark()];
         if let Some(row) = desk.row(MARK, mark.clone()).await? {
             return row.of("state_items").count();
@@ -369,14 +369,14 @@ impl UseCase for Clear {
         let by = owner(desk, self.session).await?;
         for row in items {
             let key = row.item.key.clone();
-            let spot = Spot { shelf: &shelf, key: &key, hold: self.hold, now: Some(row) };
+            let spot = StateSlot { shelf: &shelf, key: &key, hold: self.hold, now: Some(row) };
             spot.make(desk, None, None, &by);
         }
         let (mut row, now) = (mark, desk.now);
         row.extend(params![cleared, None::<&str>, 0_u64, now, now, &by, self.hold]);
         desk.write(FIRST, row);
         let mut fact =
-            Fact::new("state.cleared", Actor::Agent(by)).with("session", self.session).with("items", cleared);
+            AuditFact::new("state.cleared", Actor::Agent(by)).with("session", self.session).with("items", cleared);
         fact.hold = Some(self.hold);
         desk.record(fact);
         Ok(cleared)
@@ -386,17 +386,17 @@ impl UseCase for Clear {
 const MARK: &str = "SELECT version FROM state_items WHERE shelf = ?1 AND owner = ?2 AND name = ?3";
 const OWNER: &str = "SELECT agent FROM sessions WHERE id = ?1";
 
-async fn owner<T: Tx>(desk: &mut Desk<'_, T>, session: SessionId) -> Result<AgentName, StoreError> {
+async fn owner<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, session: SessionId) -> Result<AgentName, StoreError> {
     let row = desk.row(OWNER, params![session]).await?;
     row.ok_or(StoreError::NotFound { what: "session" })?.of("sessions").parsed()
 }
 
-async fn used<T: Tx>(tx: &mut T, shelf: &Shelf) -> Result<u64, StoreError> {
+async fn used<T: StoreTx>(tx: &mut T, shelf: &StateScope) -> Result<u64, StoreError> {
     let row = tx.rows(USED, &params![shelf.word(), shelf.owner()]).await?.into_iter().next();
     row.ok_or(StoreError::NotFound { what: "shelf" })?.of("state_items").count()
 }
 
-fn with(mut params: Vec<Val>, last: impl Into<Val>) -> Vec<Val> {
+fn with(mut params: Vec<SqlValue>, last: impl Into<SqlValue>) -> Vec<SqlValue> {
     params.push(last.into());
     params
 }
@@ -405,21 +405,21 @@ fn size_of(key: &str, value: &str) -> u64 {
     key.len().saturating_add(value.len()).try_into().unwrap_or(u64::MAX)
 }
 
-/// What the record says: how long the name is and what it hashes to, never the name.
-fn fact(kind: &str, by: Actor, hold: HoldId, (shelf, key): (&Shelf, &str), version: u64) -> Fact {
+/// The audit fact: the length and hash of the key, never the key.
+fn fact(kind: &str, by: Actor, hold: HoldId, (shelf, key): (&StateScope, &str), version: u64) -> AuditFact {
     let name = [shelf.word().as_bytes(), &shelf.owner(), key.as_bytes()].join(&0);
-    let fact = Fact::new(kind, by).with("shelf", shelf.word()).with("key_bytes", key.len());
+    let fact = AuditFact::new(kind, by).with("shelf", shelf.word()).with("key_bytes", key.len());
     let mut fact = fact.with("key_hash", Digest::of(&name)).with("version", version);
     fact.hold = Some(hold);
     fact
 }
 
-fn decode(row: Row) -> Result<Stored, StoreError> {
+fn decode(row: SqlRow) -> Result<StateRow, StoreError> {
     let mut row = row.of("state_items");
     let key = String::from_utf8(row.blob()?).map_err(|_| row.impossible("a name that is not text"))?;
     let value = row.maybe_text()?;
     let is_there = value.is_some();
-    let item = Item {
+    let item = StateItem {
         key,
         value: value.unwrap_or_default(),
         version: row.count()?,
@@ -428,55 +428,56 @@ fn decode(row: Row) -> Result<Stored, StoreError> {
         by: row.parsed()?,
         size: row.count()?,
     };
-    Ok(Stored { item, is_there, hold: HoldId::from_bits(row.bits()?) })
+    Ok(StateRow { item, is_there, hold: HoldId::from_bits(row.bits()?) })
 }
 
 impl Store {
-    /// Remembers something.
+    /// Stores a value.
     ///
     /// # Errors
-    /// When it is not the version the caller expects, or there is no room.
-    pub async fn state_set(&self, set: StateSet) -> Result<StateChanged, StoreError> {
+    /// When the version is not the expected one, or there is no room.
+    pub async fn state_set(&self, set: SetState) -> Result<StateChanged, StoreError> {
         self.submit(set).await
     }
 
-    /// Forgets something. Gives what it was.
+    /// Deletes a value. Gives the deleted value.
     ///
     /// # Errors
-    /// When it is not the version the caller expects.
+    /// When the version is not the expected one.
     #[expect(clippy::too_many_arguments, reason = "what, where, by whom: none of them can stand for another")]
     pub async fn state_delete(
         &self,
         hold: HoldId,
-        shelf: Shelf,
+        shelf: StateScope,
         key: String,
         by: AgentName,
         expected: Option<u64>,
-    ) -> Result<Option<Item>, StoreError> {
-        self.submit(Delete { hold, shelf, key, by, expected }).await
+    ) -> Result<Option<StateItem>, StoreError> {
+        self.submit(DeleteState { hold, shelf, key, by, expected }).await
     }
 
-    /// Forgets everything of a session. Gives how much that was.
+    /// Deletes all values of a session. Returns how many there were.
     ///
     /// # Errors
     /// When there is no such session.
     pub async fn state_clear(&self, hold: HoldId, session: SessionId) -> Result<u32, StoreError> {
-        self.submit(Clear { hold, session }).await
+        self.submit(ClearSessionState { hold, session }).await
     }
 
-    /// Takes a change back: what was there before becomes the newest version again, or nothing does.
+    /// Undoes a change: the value from before it becomes the newest version again, or the key is deleted if there was
+    /// none.
     ///
     /// # Errors
-    /// When what is there now is not what is to be taken back (none: there must be nothing).
+    /// When the current value is not the one that the change wrote (`None`: there must be no value).
     #[expect(clippy::too_many_arguments, reason = "what, where, by whom: none of them can stand for another")]
     pub async fn state_put_back(
         &self,
         hold: HoldId,
-        shelf: Shelf,
+        shelf: StateScope,
         key: String,
-        item: Option<Item>,
+        item: Option<StateItem>,
         expected_current: Option<u64>,
     ) -> Result<StateChanged, StoreError> {
-        self.submit(PutBack { hold, shelf, key, item, expected: expected_current }).await
+        self.submit(RestoreState { hold, shelf, key, item, expected: expected_current }).await
     }
 }

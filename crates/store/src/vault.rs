@@ -1,18 +1,18 @@
-//! Secrets as rows: sealed elsewhere, kept here. Nothing in this crate can open them.
+//! Secrets as rows: encrypted elsewhere, stored here. Nothing in this crate can decrypt them.
 //!
-//! Takes and gives ciphertexts with the names and scopes they belong to. Promise: setting, rotating, revoking,
-//! rewrapping and using a secret are on record by name; a version that was revoked or has outlived its overlap
-//! is deleted, not marked; every change moves a number that all nodes can watch.
+//! Takes and gives ciphertexts with their names and scopes. Promise: setting, rotating, revoking, rewrapping and using
+//! a secret are recorded by name. A version that was revoked, or whose overlap has ended, is deleted, not only marked.
+//! Every change increases a number that all nodes can watch.
 
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::{ConnectionName, MessageId, SecretId, SecretName};
-use sluice_core::{Actor, Timestamp};
+use sluice_core::{Actor, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::outbox::{self, Message, Severity};
-use crate::sql::{Row, Tx, params};
+use crate::outbox::{self, MessageSeverity, OutboxMessage};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 macro_rules! select {
     ($rest:literal) => {
@@ -52,53 +52,53 @@ const NEXT_ROOT: &str =
 const MOVED: &str = "UPDATE generations SET number = number + 1 WHERE name = 'vault'";
 const GENERATION: &str = "SELECT number FROM generations WHERE name = 'vault'";
 
-/// A secret as everyone may see it.
+/// The public data of a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretRow {
-    /// What people and agents call it.
+    /// The name that people and agents use.
     pub name: SecretName,
-    /// What its ciphertexts are bound to.
+    /// The id that its ciphertexts are bound to.
     pub id: SecretId,
-    /// What kind of thing it is: `api_key`, `oauth_token`, …
+    /// The kind of secret: `api_key`, `oauth_token`, …
     pub kind: String,
-    /// What it may be used for, as the vault wrote it.
+    /// Its permitted use, in the vault's format.
     pub scope: String,
-    /// How often it was set.
+    /// How many times it was set.
     pub version: u64,
-    /// Since when.
-    pub created_at: Timestamp,
-    /// By whom.
+    /// When it was first set.
+    pub created_at: UtcMillis,
+    /// Who first set it.
     pub created_by: Actor,
     /// When it was last set.
-    pub updated_at: Timestamp,
-    /// By whom.
+    pub updated_at: UtcMillis,
+    /// Who last set it.
     pub updated_by: Actor,
-    /// Since when it is gone, and who saw to that.
-    pub revoked: Option<(Timestamp, Actor)>,
+    /// When it was revoked, and by whom.
+    pub revoked: Option<(UtcMillis, Actor)>,
 }
 
-/// One version of a secret, sealed.
+/// One encrypted version of a secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct SealedVersion {
-    /// Of which secret.
+pub struct SealedSecretVersion {
+    /// The secret.
     pub secret: SecretId,
-    /// Which.
+    /// The number of the version.
     pub version: u64,
     /// Fingerprint of the root key its data key is wrapped with.
     pub root: String,
     /// The scope it was sealed with.
     pub scope: String,
-    /// Its data key, wrapped.
+    /// Its data key, wrapped with the root key.
     pub wrapped: Vec<u8>,
-    /// Its value, sealed.
+    /// Its encrypted value.
     pub sealed: Vec<u8>,
-    /// Since when.
-    pub created_at: Timestamp,
-    /// Until when it is kept, if a newer one has taken its place.
-    pub until: Option<Timestamp>,
+    /// When it was set.
+    pub created_at: UtcMillis,
+    /// Until when it is kept, if a newer version has replaced it.
+    pub until: Option<UtcMillis>,
 }
 
-impl std::fmt::Debug for SealedVersion {
+impl std::fmt::Debug for SealedSecretVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SealedVersion")
             .field("secret", &self.secret)
@@ -107,14 +107,14 @@ impl std::fmt::Debug for SealedVersion {
     }
 }
 
-/// Which root key the vault is sealed with.
+/// The root key of the vault.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VaultRoot {
     /// Its fingerprint.
     pub root: String,
     /// Salt of the passphrase, if it comes from one.
     pub salt: Vec<u8>,
-    /// A text only that key opens.
+    /// A text that only this key can decrypt.
     pub proof: Vec<u8>,
 }
 
@@ -127,25 +127,25 @@ impl std::fmt::Debug for VaultRoot {
 /// Sets a secret: the first version, or the next one.
 #[derive(Clone)]
 pub struct PutSecret {
-    /// Under which name.
+    /// The name of the secret.
     pub name: SecretName,
-    /// Its id; of a name that exists, the one it has.
+    /// Its id; for an existing name, the present id.
     pub id: SecretId,
-    /// What kind of thing it is.
+    /// The kind of secret.
     pub kind: String,
-    /// What it may be used for.
+    /// Its permitted use.
     pub scope: String,
-    /// The version this makes: one more than there is.
+    /// The version to create: one more than the present version.
     pub version: u64,
     /// Fingerprint of the root key.
     pub root: String,
-    /// Its data key, wrapped.
+    /// Its data key, wrapped with the root key.
     pub wrapped: Vec<u8>,
-    /// Its value, sealed.
+    /// Its encrypted value.
     pub sealed: Vec<u8>,
-    /// How long the version before is kept.
-    pub keep_old_until: Timestamp,
-    /// Who does it.
+    /// How long the previous version is kept.
+    pub keep_old_until: UtcMillis,
+    /// Who sets it.
     pub by: Actor,
 }
 
@@ -155,7 +155,7 @@ impl std::fmt::Debug for PutSecret {
     }
 }
 
-/// SECURITY: an agent that could set a secret or its scope could send one wherever it likes.
+/// SECURITY: an agent that could set a secret or its scope could send a secret anywhere.
 fn refuse_agents(by: &Actor) -> Result<(), StoreError> {
     match by {
         Actor::Agent(_) => Err(StoreError::NotAPerson),
@@ -168,11 +168,11 @@ const NO_SECRET: StoreError = StoreError::NotFound { what: "secret" };
 impl UseCase for PutSecret {
     type Out = SecretRow;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<SecretRow, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<SecretRow, StoreError> {
         refuse_agents(&self.by)?;
         let before = desk.row(LOCKED, params![self.name.as_str()]).await?.map(decode).transpose()?;
         let root = desk.row(ROOT_LOCKED, params![]).await?.map(decode_root).transpose()?;
-        // Sealed with a root key that was replaced meanwhile: it must be sealed again.
+        // Encrypted with a root key that was replaced meanwhile: it must be encrypted again.
         if root.is_none_or(|root| root.root != self.root) {
             return Err(StoreError::VersionConflict { current: before.map_or(0, |row| row.version) });
         }
@@ -230,19 +230,19 @@ impl UseCase for PutSecret {
     }
 }
 
-fn fact(kind: &str, by: &Actor, name: &SecretName) -> Fact {
-    Fact::new(kind, by.clone()).with("secret", name)
+fn fact(kind: &str, by: &Actor, name: &SecretName) -> AuditFact {
+    AuditFact::new(kind, by.clone()).with("secret", name)
 }
 
-struct Revoke {
+struct RevokeSecret {
     name: SecretName,
     by: Actor,
 }
 
-impl UseCase for Revoke {
+impl UseCase for RevokeSecret {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         refuse_agents(&self.by)?;
         let row = desk.row(LOCKED, params![self.name.as_str()]).await?.map(decode).transpose()?.ok_or(NO_SECRET)?;
         if row.revoked.is_none() {
@@ -256,25 +256,25 @@ impl UseCase for Revoke {
     }
 }
 
-/// Somebody is about to use a secret.
-struct Uses {
+/// Records that a secret is about to be used.
+struct RecordSecretUse {
     name: SecretName,
     connection: ConnectionName,
     why: String,
     by: Actor,
 }
 
-impl UseCase for Uses {
+impl UseCase for RecordSecretUse {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let fact = fact("secret.used", &self.by, &self.name);
         desk.record(fact.with("connection", &self.connection).with("for", self.why.as_str()));
         Ok(())
     }
 }
 
-/// Somebody asks for a new value: an agent, or the gateway when it is time. Asking again is asking once.
+/// Requests a new value: an agent does, or the gateway when it is due. Repeating the request changes nothing.
 struct AskRotation {
     message: MessageId,
     name: SecretName,
@@ -285,7 +285,7 @@ struct AskRotation {
 impl UseCase for AskRotation {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let row = desk.row(ONE, params![self.name.as_str()]).await?.map(decode).transpose()?.ok_or(NO_SECRET)?;
         if row.revoked.is_some() {
             return Err(NO_SECRET);
@@ -293,56 +293,56 @@ impl UseCase for AskRotation {
         if outbox::is_put(desk, self.message).await? {
             return Ok(());
         }
-        let severity = if self.reason == "compromised" { Severity::Critical } else { Severity::Warning };
+        let severity = if self.reason == "compromised" { MessageSeverity::Critical } else { MessageSeverity::Warning };
         let mut body = serde_json::json!({"secret": self.name, "reason": self.reason});
         if let (Actor::Agent(agent), Some(body)) = (&self.by, body.as_object_mut()) {
             body.insert("agent".into(), agent.as_str().into());
         }
         let topic = "secret.rotation_asked".into();
-        outbox::put(desk, &Message { id: self.message, topic, severity, body });
+        outbox::put(desk, &OutboxMessage { id: self.message, topic, severity, body });
         let fact = fact("secret.rotation_asked", &self.by, &self.name).with("message", self.message);
         desk.record(fact.with("reason", self.reason.as_str()));
         Ok(())
     }
 }
 
-/// The first root key of a vault.
-struct Begin {
+/// Stores the first root key of a vault.
+struct BeginVault {
     root: VaultRoot,
 }
 
-impl UseCase for Begin {
+impl UseCase for BeginVault {
     type Out = VaultRoot;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<VaultRoot, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<VaultRoot, StoreError> {
         if let Some(row) = desk.row(ROOT_LOCKED, params![]).await? {
             return decode_root(row);
         }
         let (VaultRoot { root, salt, proof }, now) = (&self.root, desk.now);
         desk.write(FIRST_ROOT, params![root.as_str(), salt.as_slice(), proof.as_slice(), now]);
         let by = desk.actor();
-        desk.record(Fact::new("vault.began", by).with("root", root));
+        desk.record(AuditFact::new("vault.began", by).with("root", root));
         Ok(self.root.clone())
     }
 }
 
 /// All data keys, wrapped with another root key.
 #[derive(Debug, Clone)]
-pub struct Rekey {
-    /// The root key's fingerprint so far.
+pub struct RekeyVault {
+    /// The fingerprint of the present root key.
     pub from: String,
     /// The new root key.
     pub to: VaultRoot,
-    /// Every version there is: secret, version, data key wrapped anew.
+    /// Every existing version: secret, version, newly wrapped data key.
     pub wrapped: Vec<(SecretId, u64, Vec<u8>)>,
-    /// Who does it.
+    /// Who changes the root key.
     pub by: Actor,
 }
 
-impl UseCase for Rekey {
+impl UseCase for RekeyVault {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         refuse_agents(&self.by)?;
         let root = desk.row(ROOT_LOCKED, params![]).await?.map(decode_root).transpose()?;
         let strangers: u64 = count(desk, STRANGERS, &self.from).await?;
@@ -351,7 +351,7 @@ impl UseCase for Rekey {
             None => 0,
         };
         let same = root.is_some_and(|root| root.root == self.from);
-        // A secret came or went since they were read: read them again.
+        // A secret was added or removed since they were read: the caller must read them again.
         if !same || strangers > 0 || all != self.wrapped.len() as u64 {
             return Err(StoreError::VersionConflict { current: all });
         }
@@ -362,46 +362,46 @@ impl UseCase for Rekey {
         let (VaultRoot { root, salt, proof }, now) = (&self.to, desk.now);
         desk.write_one(NEXT_ROOT, params![self.from.as_str(), root.as_str(), salt.as_slice(), proof.as_slice(), now]);
         desk.write_one(MOVED, params![]);
-        let fact = Fact::new("vault.rekeyed", self.by.clone()).with("from", &self.from).with("root", root);
+        let fact = AuditFact::new("vault.rekeyed", self.by.clone()).with("from", &self.from).with("root", root);
         desk.record(fact.with("versions", all));
         Ok(())
     }
 }
 
-async fn count<T: Tx>(desk: &mut Desk<'_, T>, sql: &'static str, root: &str) -> Result<u64, StoreError> {
+async fn count<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, sql: &'static str, root: &str) -> Result<u64, StoreError> {
     let row = desk.row(sql, params![root]).await?;
     row.ok_or(NO_SECRET)?.of("secret_versions").count()
 }
 
 /// Deletes versions whose overlap is over.
-struct Sweep;
+struct SweepSecrets;
 
-impl UseCase for Sweep {
+impl UseCase for SweepSecrets {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let now = desk.now;
         desk.write(LAPSED, params![now]);
         Ok(())
     }
 }
 
-struct All;
+struct ListSecrets;
 
-impl Query for All {
+impl StoreQuery for ListSecrets {
     type Out = Vec<SecretRow>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<SecretRow>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<SecretRow>, StoreError> {
         tx.rows(ALL, &[]).await?.into_iter().map(decode).collect()
     }
 }
 
-struct One {
+struct GetSecret {
     name: SecretName,
 }
 
-impl Query for One {
-    type Out = Option<(SecretRow, Vec<SealedVersion>)>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+impl StoreQuery for GetSecret {
+    type Out = Option<(SecretRow, Vec<SealedSecretVersion>)>;
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         let row = tx.rows(ONE, &params![self.name.as_str()]).await?.into_iter().next();
         let Some(row) = row.map(decode).transpose()? else { return Ok(None) };
         let versions = tx.rows(VERSIONS_OF, &params![row.id.bits()]).await?;
@@ -410,35 +410,35 @@ impl Query for One {
     }
 }
 
-struct Versions;
+struct ListSecretVersions;
 
-impl Query for Versions {
-    type Out = Vec<SealedVersion>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+impl StoreQuery for ListSecretVersions {
+    type Out = Vec<SealedSecretVersion>;
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         tx.rows(VERSIONS, &[]).await?.into_iter().map(decode_version).collect()
     }
 }
 
-struct Root;
+struct GetVaultRoot;
 
-impl Query for Root {
+impl StoreQuery for GetVaultRoot {
     type Out = Option<VaultRoot>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         tx.rows(ROOT, &[]).await?.into_iter().next().map(decode_root).transpose()
     }
 }
 
-struct Generation;
+struct GetVaultGeneration;
 
-impl Query for Generation {
+impl StoreQuery for GetVaultGeneration {
     type Out = u64;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<u64, StoreError> {
         let row = tx.rows(GENERATION, &[]).await?.into_iter().next();
         row.ok_or(StoreError::NotFound { what: "generation" })?.of("generations").count()
     }
 }
 
-fn decode(row: Row) -> Result<SecretRow, StoreError> {
+fn decode(row: SqlRow) -> Result<SecretRow, StoreError> {
     let mut row = row.of("secrets");
     let (name, id, kind, scope) = (row.parsed()?, SecretId::from_bits(row.bits()?), row.text()?, row.text()?);
     let (version, created_at, created_by) = (row.count()?, row.time()?, row.parsed()?);
@@ -451,24 +451,24 @@ fn decode(row: Row) -> Result<SecretRow, StoreError> {
     Ok(SecretRow { name, id, kind, scope, version, created_at, created_by, updated_at, updated_by, revoked })
 }
 
-fn decode_version(row: Row) -> Result<SealedVersion, StoreError> {
+fn decode_version(row: SqlRow) -> Result<SealedSecretVersion, StoreError> {
     let mut row = row.of("secret_versions");
     let (secret, version, root) = (SecretId::from_bits(row.bits()?), row.count()?, row.text()?);
     let (scope, wrapped, sealed) = (row.text()?, row.blob()?, row.blob()?);
     let (created_at, until) = (row.time()?, row.maybe_time()?);
-    Ok(SealedVersion { secret, version, root, scope, wrapped, sealed, created_at, until })
+    Ok(SealedSecretVersion { secret, version, root, scope, wrapped, sealed, created_at, until })
 }
 
-fn decode_root(row: Row) -> Result<VaultRoot, StoreError> {
+fn decode_root(row: SqlRow) -> Result<VaultRoot, StoreError> {
     let mut row = row.of("vault_root");
     Ok(VaultRoot { root: row.text()?, salt: row.blob()?, proof: row.blob()? })
 }
 
 impl Store {
-    /// Keeps a sealed secret: a new one, or the next version of one.
+    /// Stores an encrypted secret: a new one, or the next version of one.
     ///
     /// # Errors
-    /// When an agent asks, or it was sealed for another version or root key than there is.
+    /// When an agent asks, or its version or root key is no longer the right one.
     pub async fn put_secret(&self, put: PutSecret) -> Result<SecretRow, StoreError> {
         self.submit(put).await
     }
@@ -478,24 +478,24 @@ impl Store {
     /// # Errors
     /// When an agent asks, or there is no such secret.
     pub async fn revoke_secret(&self, name: SecretName, by: Actor) -> Result<(), StoreError> {
-        self.submit(Revoke { name, by }).await
+        self.submit(RevokeSecret { name, by }).await
     }
 
     /// Records that a secret is about to be used, and what for.
     ///
     /// # Errors
     /// When it cannot be recorded: then it must not be used.
-    pub async fn secret_used(
+    pub async fn record_secret_use(
         &self,
         name: SecretName,
         connection: ConnectionName,
         why: String,
         by: Actor,
     ) -> Result<(), StoreError> {
-        self.submit(Uses { name, connection, why, by }).await
+        self.submit(RecordSecretUse { name, connection, why, by }).await
     }
 
-    /// Tells people that an agent wants a secret replaced. The same message again is the same request.
+    /// Notifies people that an agent wants a secret replaced. The same message again is the same request.
     ///
     /// # Errors
     /// When there is no such secret.
@@ -509,19 +509,19 @@ impl Store {
         self.submit(AskRotation { message, name, reason, by }).await
     }
 
-    /// The first root key of this vault; gives the one it has if somebody was faster.
+    /// Stores the first root key of this vault; gives the existing one if another node was faster.
     ///
     /// # Errors
     /// When it cannot be recorded.
     pub async fn begin_vault(&self, root: VaultRoot) -> Result<VaultRoot, StoreError> {
-        self.submit(Begin { root }).await
+        self.submit(BeginVault { root }).await
     }
 
-    /// Puts every data key under another root key, all of them or none.
+    /// Wraps every data key with another root key, all of them or none.
     ///
     /// # Errors
     /// When the vault changed since its versions were read.
-    pub async fn rekey_vault(&self, rekey: Rekey) -> Result<(), StoreError> {
+    pub async fn rekey_vault(&self, rekey: RekeyVault) -> Result<(), StoreError> {
         self.submit(rekey).await
     }
 
@@ -530,46 +530,46 @@ impl Store {
     /// # Errors
     /// When the database cannot be written.
     pub async fn sweep_secrets(&self) -> Result<(), StoreError> {
-        self.submit(Sweep).await
+        self.submit(SweepSecrets).await
     }
 
-    /// Every secret there is or was, by name.
+    /// All secrets, including revoked ones, by name.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn secrets(&self) -> Result<Vec<SecretRow>, StoreError> {
-        self.ask(All).await
+        self.ask(ListSecrets).await
     }
 
     /// One secret with its sealed versions, oldest first.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn secret(&self, name: SecretName) -> Result<Option<(SecretRow, Vec<SealedVersion>)>, StoreError> {
-        self.ask(One { name }).await
+    pub async fn secret(&self, name: SecretName) -> Result<Option<(SecretRow, Vec<SealedSecretVersion>)>, StoreError> {
+        self.ask(GetSecret { name }).await
     }
 
     /// Every sealed version.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn secret_versions(&self) -> Result<Vec<SealedVersion>, StoreError> {
-        self.ask(Versions).await
+    pub async fn secret_versions(&self) -> Result<Vec<SealedSecretVersion>, StoreError> {
+        self.ask(ListSecretVersions).await
     }
 
-    /// Which root key the vault is sealed with, once it has one.
+    /// The root key of the vault, once it has one.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn vault_root(&self) -> Result<Option<VaultRoot>, StoreError> {
-        self.ask(Root).await
+        self.ask(GetVaultRoot).await
     }
 
-    /// A number that moves with every change of the vault, on whatever node.
+    /// A number that increases with every change of the vault, on any node.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn vault_changed(&self) -> Result<u64, StoreError> {
-        self.ask(Generation).await
+    pub async fn vault_generation(&self) -> Result<u64, StoreError> {
+        self.ask(GetVaultGeneration).await
     }
 }

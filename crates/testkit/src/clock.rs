@@ -1,78 +1,78 @@
 //! A clock that moves only when a test moves it.
 //!
-//! Both readings are set apart, because what must survive is their disagreement: wall time that
-//! jumps, a machine that slept, a machine that was restarted.
+//! The wall time and the time since boot can be set separately, because code must handle their disagreement: wall time
+//! that jumps, a machine that slept, a machine that was restarted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sluice_core::{Clock, Span, Timestamp};
+use sluice_core::{Clock, Millis, UtcMillis};
 
 /// A hand-moved clock. Clones show the same time.
 #[derive(Debug, Clone)]
-pub struct ManualClock(Arc<Mutex<Reading>>);
+pub struct ManualClock(Arc<Mutex<ManualClockReading>>);
 
 #[derive(Debug, Clone, Copy)]
-struct Reading {
-    wall: Timestamp,
-    boot: Span,
+struct ManualClockReading {
+    wall: UtcMillis,
+    boot: Millis,
 }
 
 impl ManualClock {
-    /// Stopped at this wall time, one hour after boot.
+    /// Creates a clock stopped at this wall time, one hour after boot.
     #[must_use]
-    pub fn at(wall: Timestamp) -> Self {
-        Self(Arc::new(Mutex::new(Reading { wall, boot: Span::from_hours(1) })))
+    pub fn at(wall: UtcMillis) -> Self {
+        Self(Arc::new(Mutex::new(ManualClockReading { wall, boot: Millis::from_hours(1) })))
     }
 
     /// Time passes: both readings move.
-    pub fn advance(&self, span: Span) {
+    pub fn advance(&self, span: Millis) {
         self.change(|reading| {
             reading.wall = reading.wall + span;
             reading.boot = reading.boot + span;
         });
     }
 
-    /// Somebody sets the wall clock, in either direction. The machine has not aged.
-    pub fn jump(&self, wall: Timestamp) {
+    /// Sets the wall clock, in either direction. The time since boot stays the same.
+    pub fn jump(&self, wall: UtcMillis) {
         self.change(|reading| reading.wall = wall);
     }
 
-    /// The machine sleeps and wakes. Both readings include the sleep, and whatever fell due meanwhile
-    /// falls due at once: the difference to [`Self::advance`] is that nobody stepped a loop in between.
-    pub fn suspend(&self, asleep: Span) {
+    /// The machine sleeps and wakes. Both readings include the sleep, and everything that became due meanwhile is due
+    /// at once: the difference to [`Self::advance`] is that no loop was stepped in between.
+    pub fn suspend(&self, asleep: Millis) {
         self.advance(asleep);
     }
 
-    /// The machine is switched off and on: wall time went on, time since boot begins again.
-    pub fn restart(&self, off: Span) {
+    /// The machine is switched off and on: wall time has continued, time since boot starts again.
+    pub fn restart(&self, off: Millis) {
         self.change(|reading| {
             reading.wall = reading.wall + off;
-            reading.boot = Span::ZERO;
+            reading.boot = Millis::ZERO;
         });
     }
 
-    fn change(&self, how: impl FnOnce(&mut Reading)) {
+    fn change(&self, how: impl FnOnce(&mut ManualClockReading)) {
         how(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn read(&self) -> Reading {
+    fn read(&self) -> ManualClockReading {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Default for ManualClock {
-    /// Some day in October 2024.
+    /// A day in October 2024.
     fn default() -> Self {
-        Self::at(Timestamp::from_millis(1_730_000_000_000))
+        Self::at(UtcMillis::from_millis(1_730_000_000_000))
     }
 }
 
 impl Clock for ManualClock {
-    fn now(&self) -> Timestamp {
+    fn now(&self) -> UtcMillis {
         self.read().wall
     }
 
-    fn since_boot(&self) -> Span {
+    fn since_boot(&self) -> Millis {
         self.read().boot
     }
 }
@@ -86,25 +86,28 @@ mod tests {
         let clock = ManualClock::default();
         let (seen, then, boot) = (clock.clone(), clock.now(), clock.since_boot());
         assert_eq!((seen.now(), seen.since_boot()), (then, boot));
-        clock.advance(Span::from_secs(30));
-        assert_eq!((seen.now(), seen.since_boot()), (then + Span::from_secs(30), boot + Span::from_secs(30)));
+        clock.advance(Millis::from_secs(30));
+        assert_eq!((seen.now(), seen.since_boot()), (then + Millis::from_secs(30), boot + Millis::from_secs(30)));
     }
 
     #[test]
     fn a_wall_clock_set_back_does_not_make_the_machine_younger() {
         let clock = ManualClock::default();
         let (then, boot) = (clock.now(), clock.since_boot());
-        clock.jump(then - Span::from_hours(5));
-        assert_eq!((clock.now(), clock.since_boot()), (then - Span::from_hours(5), boot));
+        clock.jump(then - Millis::from_hours(5));
+        assert_eq!((clock.now(), clock.since_boot()), (then - Millis::from_hours(5), boot));
     }
 
     #[test]
     fn sleep_ages_the_machine_and_a_restart_makes_it_new() {
         let clock = ManualClock::default();
         let (then, boot) = (clock.now(), clock.since_boot());
-        clock.suspend(Span::from_hours(8));
-        assert_eq!(clock.since_boot(), boot + Span::from_hours(8));
-        clock.restart(Span::from_mins(2));
-        assert_eq!((clock.now(), clock.since_boot()), (then + Span::from_hours(8) + Span::from_mins(2), Span::ZERO));
+        clock.suspend(Millis::from_hours(8));
+        assert_eq!(clock.since_boot(), boot + Millis::from_hours(8));
+        clock.restart(Millis::from_mins(2));
+        assert_eq!(
+            (clock.now(), clock.since_boot()),
+            (then + Millis::from_hours(8) + Millis::from_mins(2), Millis::ZERO)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! How long the long tests run: a slice in every run, the whole matrix in `cargo xtask nightly`.
+//! How long the long tests run: a slice in every run, all cases in `cargo xtask nightly`.
 //!
 //! Takes the two counts of a test; gives the one for this run. Promise: without the variable a test runs its slice.
 

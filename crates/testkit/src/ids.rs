@@ -1,31 +1,31 @@
-//! Ids and randomness that repeat.
+//! Reproducible ids and randomness.
 //!
-//! [`CountingIds`] for tests that name ids in their assertions; the seeded kinds for simulations,
-//! where a seed that failed must fail again.
+//! [`CountingIds`] for tests that name ids in their assertions; the seeded types for simulations, where a seed that
+//! failed must fail again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use sluice_core::{Entropy, Ids};
 
-/// 1, 2, 3.
+/// Gives 1, 2, 3, …
 #[derive(Debug, Default)]
 pub struct CountingIds(AtomicU64);
 
-/// Ids that look like real ones: their age in front, then bits that follow from the seed.
+/// Ids like real ones: a growing part first, then bits derived from the seed.
 #[derive(Debug)]
 pub struct SeededIds(Mutex<(u64, SplitMix)>);
 
-/// Bytes that follow from the seed.
+/// Bytes derived from the seed.
 #[derive(Debug)]
 pub struct SeededEntropy(Mutex<SplitMix>);
 
-/// SplitMix64: a counter and a mixer. Good enough to vary a test, worthless as a secret.
+/// SplitMix64: a counter and a mixer. Good enough to vary a test, unsafe as a secret.
 #[derive(Debug, Clone)]
 pub struct SplitMix(u64);
 
 impl CountingIds {
-    /// Counts on after `last`.
+    /// Continues counting after `last`.
     #[must_use]
     pub fn after(last: u64) -> Self {
         Self(AtomicU64::new(last))
@@ -64,7 +64,7 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, or 0 if there is none. Slightly uneven, which no test may depend on.
+    /// A number below `end`, or 0 if there is none. Slightly uneven; no test may depend on that.
     pub const fn below(&mut self, end: u64) -> u64 {
         match self.draw().checked_rem(end) {
             Some(number) => number,
@@ -84,7 +84,7 @@ impl Ids for SeededIds {
         let mut guarded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, random) = &mut *guarded;
         *count += 1;
-        // 48 bits that grow, where real ids carry milliseconds; 80 bits that do not.
+        // 48 growing bits, where real ids have milliseconds; 80 random bits.
         let tail = (u128::from(random.draw()) << 64 | u128::from(random.draw())) >> 48;
         u128::from(*count) << 80 | tail
     }

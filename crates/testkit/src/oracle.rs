@@ -1,8 +1,8 @@
-//! A service outside that counts and never forgets: files that survive the process that writes them.
+//! A simulated external service that counts and never forgets: files that outlive the process that writes them.
 //!
-//! Stands for the mail or chat server of a crash test. Each effect is one `write(2)` to an append-only
-//! file or one `rename(2)`, so a killed process has made it whole or not at all, and the page cache
-//! keeps it. Promise: what it reports has happened, exactly as often as it says.
+//! Represents the mail or chat server of a crash test. Each effect is one `write(2)` to an append-only file or one
+//! `rename(2)`, so a killed process has made it completely or not at all, and the page cache keeps it. Promise: every
+//! effect it reports has happened, exactly as often as it says.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -11,26 +11,26 @@ use std::path::{Path, PathBuf};
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::{Digest, HoldId};
-use sluice_store::Evidence;
+use sluice_store::LookupEvidence;
 
 /// The service, seen from one process.
 #[derive(Debug)]
-pub struct Oracle {
+pub struct OracleService {
     folder: PathBuf,
     log: File,
 }
 
-/// One thing that happened.
+/// One effect that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Happened {
-    /// On whose behalf.
+pub struct OracleEffect {
+    /// The held write that caused it.
     pub hold: HoldId,
-    /// With which bytes.
+    /// The digest of the bytes that were sent.
     pub digest: String,
 }
 
-impl Oracle {
-    /// Opens the service that lives in this folder, or founds it.
+impl OracleService {
+    /// Opens the service in this folder, or creates it.
     ///
     /// # Panics
     /// When the folder cannot be used.
@@ -42,12 +42,12 @@ impl Oracle {
         Self { folder: folder.to_owned(), log: append_to(&folder.join("effects.log")) }
     }
 
-    /// Creates an inert handle that carries the bytes to be sent.
+    /// Creates a handle that holds the bytes to be sent and has no effect yet.
     ///
     /// # Panics
     /// When there is such a handle already.
     pub fn create_handle(&self, name: &str, digest: Digest) {
-        // Named only when whole: a handle without its bytes is nothing a service would show.
+        // Renamed only when complete: no service would show a handle without its bytes.
         let draft = self.folder.join(format!("draft.{name}"));
         fs::write(&draft, digest.to_string()).unwrap_or_else(|error| panic!("no handle: {error}"));
         let named = fs::hard_link(&draft, self.folder.join("handles").join(name));
@@ -55,7 +55,7 @@ impl Oracle {
         drop(fs::remove_file(draft));
     }
 
-    /// Performs a write. For class B this consumes its handle and says no if it is gone.
+    /// Performs a write. For class B this consumes its handle, and returns `false` if that is gone.
     #[must_use]
     pub fn perform(&self, class: EffectClass, permit: &Permit) -> bool {
         match class {
@@ -77,29 +77,29 @@ impl Oracle {
         }
     }
 
-    /// What a lookup shows about a write whose outcome is unclear, by the rule of its class.
+    /// The result of a lookup of an uncertain write, by the rule of its class.
     #[must_use]
-    pub fn look(&self, hold: &Hold) -> Evidence {
+    pub fn look(&self, hold: &Hold) -> LookupEvidence {
         let found = || self.happened().iter().any(|effect| effect.hold == hold.id);
         match (hold.class, &hold.handle) {
             (EffectClass::Absolute | EffectClass::Findable, _) if found() => applied("found"),
-            (EffectClass::Absolute | EffectClass::Findable, _) => Evidence::Absent,
+            (EffectClass::Absolute | EffectClass::Findable, _) => LookupEvidence::Absent,
             (EffectClass::ConsumeOnce, Some(handle)) if self.folder.join("consumed").join(handle).exists() => {
                 applied(handle)
             }
             (EffectClass::ConsumeOnce, Some(handle)) if self.folder.join("handles").join(handle).exists() => {
-                Evidence::Absent
+                LookupEvidence::Absent
             }
-            (EffectClass::ConsumeOnce, _) | (EffectClass::Opaque, _) => Evidence::Inconclusive,
+            (EffectClass::ConsumeOnce, _) | (EffectClass::Opaque, _) => LookupEvidence::Inconclusive,
         }
     }
 
-    /// Everything that ever happened.
+    /// All effects that ever happened.
     ///
     /// # Panics
-    /// When a line is not whole: then a single `write(2)` was torn, and no count can be believed.
+    /// When a line is incomplete: then a single `write(2)` was torn, and no count can be trusted.
     #[must_use]
-    pub fn happened(&self) -> Vec<Happened> {
+    pub fn happened(&self) -> Vec<OracleEffect> {
         let text = fs::read_to_string(self.folder.join("effects.log")).unwrap_or_default();
         assert!(text.is_empty() || text.ends_with('\n'), "the last effect is torn");
         let said = text.lines().map(|line| match line.split(' ').collect::<Vec<_>>().as_slice() {
@@ -115,22 +115,22 @@ impl Oracle {
     }
 }
 
-fn happened(hold: &str, digest: &str) -> Happened {
+fn happened(hold: &str, digest: &str) -> OracleEffect {
     let hold = hold.parse().unwrap_or_else(|error| panic!("an effect for `{hold}`: {error}"));
-    Happened { hold, digest: digest.to_owned() }
+    OracleEffect { hold, digest: digest.to_owned() }
 }
 
-fn applied(receipt: &str) -> Evidence {
-    Evidence::Applied { receipt: receipt.to_owned(), result: None, after: None, service_until: None }
+fn applied(receipt: &str) -> LookupEvidence {
+    LookupEvidence::Applied { receipt: receipt.to_owned(), result: None, after: None, service_until: None }
 }
 
-/// A file that only grows.
+/// A file that is only appended to.
 pub(crate) fn append_to(path: &Path) -> File {
     let file = File::options().create(true).append(true).open(path);
     file.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// One line, one `write(2)`: whole or not at all.
+/// Writes one line with one `write(2)`: completely or not at all.
 pub(crate) fn write_line(mut file: &File, line: &str) {
     let written = file.write(line.as_bytes());
     assert!(written.is_ok_and(|count| count == line.len()), "a line was not written whole");

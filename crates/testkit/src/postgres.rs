@@ -1,50 +1,50 @@
-//! A PostgreSQL database of one's own.
+//! A separate PostgreSQL database for each test.
 //!
-//! Takes the server named by `SLUICE_TEST_POSTGRES`; gives a fresh database on it and drops it when
-//! the test is over. Promise: two tests never share one, and without a server a test is skipped
-//! aloud, or fails where `SLUICE_TEST_STRICT` is set.
+//! Takes the server named by `SLUICE_TEST_POSTGRES`; gives a fresh database on it and drops it when the test is over.
+//! Promise: two tests never share one. Without a server a test reports that it was skipped, or fails where
+//! `SLUICE_TEST_STRICT` is set.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write as _;
 
 use tokio_postgres::{Config, NoTls};
 
-/// Where the server is.
+/// The variable that holds the server's URL.
 const SERVER: &str = "SLUICE_TEST_POSTGRES";
-/// Set when nothing may be skipped.
+/// The variable that is set when nothing may be skipped.
 const STRICT: &str = "SLUICE_TEST_STRICT";
 
 /// A database that lives as long as this value.
 #[derive(Debug)]
-pub struct Database {
+pub struct TestDatabase {
     server: Config,
     name: String,
     url: String,
 }
 
-/// What there is to do without looking further.
+/// What to do, decided from the environment alone.
 #[derive(Debug, PartialEq, Eq)]
-enum Plan {
+enum TestDatabasePlan {
     Use(String),
     Skip(&'static str),
     Fail(&'static str),
 }
 
-impl Database {
-    /// A fresh database, or nothing where there is no server.
+impl TestDatabase {
+    /// A fresh database, or `None` where there is no server.
     ///
     /// # Panics
-    /// When there should be a server (it is named, or the run is strict) and there is none.
+    /// When a server is required (it is named, or the run is strict) and there is none.
     #[must_use]
     pub fn fresh() -> Option<Self> {
         match plan(variable(SERVER), variable(STRICT)) {
-            Plan::Use(url) => Some(Self::create(&url)),
-            Plan::Skip(reason) => {
-                // Past the test harness, which swallows what a passing test prints.
+            TestDatabasePlan::Use(url) => Some(Self::create(&url)),
+            TestDatabasePlan::Skip(reason) => {
+                // Written directly to standard error: the test harness hides the output of a passing test.
                 drop(writeln!(std::io::stderr(), "skipped: {reason}"));
                 None
             }
-            Plan::Fail(reason) => panic!("{reason}"),
+            TestDatabasePlan::Fail(reason) => panic!("{reason}"),
         }
     }
 
@@ -54,7 +54,7 @@ impl Database {
         &self.url
     }
 
-    /// The server goes away, as far as this database is concerned: connections are cut and new ones refused.
+    /// Makes the server unavailable for this database: connections are cut and new ones refused.
     ///
     /// # Panics
     /// When the server does not do it.
@@ -68,7 +68,7 @@ impl Database {
         }
     }
 
-    /// It is back.
+    /// Makes the server available again.
     ///
     /// # Panics
     /// When the server does not do it.
@@ -77,7 +77,7 @@ impl Database {
         run(&self.server, &statement).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Cuts every connection; new ones are taken.
+    /// Cuts every connection; new ones are accepted.
     ///
     /// # Panics
     /// When the server does not do it.
@@ -87,7 +87,7 @@ impl Database {
         run(&self.server, &statement).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Keeps a copy of the database as it is now, like a standby that follows no further. Every connection is cut for it.
+    /// Keeps a copy of the database as it is now, like a standby that no longer follows. This cuts every connection.
     ///
     /// # Panics
     /// When the server does not do it.
@@ -102,7 +102,7 @@ impl Database {
         self.come_back();
     }
 
-    /// The copy takes the place of the database, as a standby that was behind does when it is promoted.
+    /// Replaces the database with the copy, like the promotion of a standby that was behind.
     ///
     /// # Panics
     /// When the server does not do it, or there is no copy.
@@ -120,12 +120,12 @@ impl Database {
         format!("{}_copy", self.name)
     }
 
-    /// Tables nobody gets into until what this gives is dropped.
+    /// Locks tables until the result is dropped.
     ///
     /// # Panics
     /// When the server does not do it.
     #[must_use]
-    pub fn lock(&self, tables: &str) -> Lock {
+    pub fn lock(&self, tables: &str) -> TableLock {
         let (release, released) = tokio::sync::oneshot::channel::<()>();
         let (taken, is_taken) = std::sync::mpsc::channel();
         let (url, begin) = (self.url.clone(), format!("BEGIN; LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE"));
@@ -144,7 +144,7 @@ impl Database {
             });
         });
         is_taken.recv().unwrap_or_else(|error| panic!("{error}"));
-        Lock { url: self.url.clone(), release: Some(release), thread: Some(thread) }
+        TableLock { url: self.url.clone(), release: Some(release), thread: Some(thread) }
     }
 
     fn create(url: &str) -> Self {
@@ -156,19 +156,19 @@ impl Database {
     }
 }
 
-/// Tables nobody gets into while this lives.
+/// Locked tables, for as long as this value lives.
 #[derive(Debug)]
-pub struct Lock {
+pub struct TableLock {
     url: String,
     release: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Lock {
-    /// Waits until this many connections stand before them.
+impl TableLock {
+    /// Waits until this many connections wait for them.
     ///
     /// # Panics
-    /// When the server cannot be asked.
+    /// When the server does not answer.
     pub fn wait_for(&self, waiters: usize) {
         let server: Config = self.url.parse().unwrap_or_else(|error| panic!("{error}"));
         let ask = format!(
@@ -179,7 +179,7 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for TableLock {
     fn drop(&mut self) {
         self.release = None;
         if let Some(thread) = self.thread.take() {
@@ -188,7 +188,7 @@ impl Drop for Lock {
     }
 }
 
-impl Drop for Database {
+impl Drop for TestDatabase {
     fn drop(&mut self) {
         for name in [self.name.clone(), self.copy()] {
             if let Err(error) = run(&self.server, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")) {
@@ -198,11 +198,11 @@ impl Drop for Database {
     }
 }
 
-fn plan(server: Option<String>, strict: Option<String>) -> Plan {
+fn plan(server: Option<String>, strict: Option<String>) -> TestDatabasePlan {
     match (server, strict) {
-        (Some(url), _) => Plan::Use(url),
-        (None, None) => Plan::Skip("no PostgreSQL (`cargo xtask pg` starts one and says how to name it)"),
-        (None, Some(_)) => Plan::Fail("SLUICE_TEST_STRICT is set and SLUICE_TEST_POSTGRES is not"),
+        (Some(url), _) => TestDatabasePlan::Use(url),
+        (None, None) => TestDatabasePlan::Skip("no PostgreSQL (`cargo xtask pg` starts one and says how to name it)"),
+        (None, Some(_)) => TestDatabasePlan::Fail("SLUICE_TEST_STRICT is set and SLUICE_TEST_POSTGRES is not"),
     }
 }
 
@@ -211,7 +211,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The same server, another database.
+/// The URL of another database on the same server.
 fn renamed(url: &str, name: &str) -> String {
     let (address, options) = url.split_once('?').map_or((url, None), |(address, options)| (address, Some(options)));
     let host_at = address.find("://").map_or(0, |at| at + 3);
@@ -220,8 +220,8 @@ fn renamed(url: &str, name: &str) -> String {
     options.map_or_else(|| format!("{server}/{name}"), |options| format!("{server}/{name}?{options}"))
 }
 
-/// One statement on a connection of its own, on a thread of its own: the caller may or may not be
-/// inside a runtime, and a runtime must not be blocked on from within another.
+/// Runs one statement on its own connection and its own thread: the caller may be inside a runtime, and a runtime must
+/// not be blocked on from within another.
 fn run(server: &Config, statement: &str) -> Result<(), String> {
     let work = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -246,9 +246,9 @@ mod tests {
 
     #[test]
     fn without_a_server_a_test_is_skipped_and_a_strict_run_fails() {
-        assert!(matches!(plan(None, None), Plan::Skip(_)));
-        assert!(matches!(plan(None, Some("1".into())), Plan::Fail(_)));
-        assert_eq!(plan(Some("postgres://x".into()), Some("1".into())), Plan::Use("postgres://x".into()));
+        assert!(matches!(plan(None, None), TestDatabasePlan::Skip(_)));
+        assert!(matches!(plan(None, Some("1".into())), TestDatabasePlan::Fail(_)));
+        assert_eq!(plan(Some("postgres://x".into()), Some("1".into())), TestDatabasePlan::Use("postgres://x".into()));
     }
 
     #[test]
@@ -260,21 +260,21 @@ mod tests {
 
     #[test]
     fn two_tests_get_two_databases_and_both_are_gone_afterwards() {
-        let Some(one) = Database::fresh() else { return };
-        let Some(two) = Database::fresh() else { return };
-        let there = |database: &Database| run(&database.url().parse().unwrap(), "CREATE TABLE mark (n int)");
+        let Some(one) = TestDatabase::fresh() else { return };
+        let Some(two) = TestDatabase::fresh() else { return };
+        let there = |database: &TestDatabase| run(&database.url().parse().unwrap(), "CREATE TABLE mark (n int)");
         assert_eq!(there(&one), Ok(()));
         assert_eq!(there(&two), Ok(()), "the table of the first is not in the second");
         let (server, name) = (one.server.clone(), one.name.clone());
         drop(one);
         let again = run(&server, &format!("CREATE DATABASE {name}"));
         assert_eq!(again, Ok(()), "the name is free again");
-        drop(Database { server, name, url: String::new() });
+        drop(TestDatabase { server, name, url: String::new() });
     }
 
     #[tokio::test]
     async fn a_database_can_be_had_inside_a_runtime() {
-        let Some(database) = Database::fresh() else { return };
+        let Some(database) = TestDatabase::fresh() else { return };
         assert!(database.url().contains("/sluice_test_"));
     }
 }

@@ -1,11 +1,12 @@
-//! Saying aloud that something cannot be tried on this machine.
+//! Reports that a test cannot run on this machine.
 
 use std::io::Write as _;
 
-/// Says why a test does nothing here, past the harness, which swallows what a passing test prints.
+/// Reports why a test does nothing here, directly to standard error: the test harness hides the output of a passing
+/// test.
 ///
 /// # Panics
-/// In a strict run: what would be skipped is a failure there.
+/// In a strict run, where nothing may be skipped.
 pub fn skip(reason: &str) {
     assert!(std::env::var_os("SLUICE_TEST_STRICT").is_none(), "skipped: {reason}");
     drop(writeln!(std::io::stderr(), "skipped: {reason}"));

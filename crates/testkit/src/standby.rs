@@ -1,15 +1,16 @@
-//! A PostgreSQL of one's own with a standby that follows it by streaming replication.
+//! A separate PostgreSQL server with a standby that follows it by streaming replication.
 //!
-//! Takes a machine with the server programs; gives a primary, a standby and a line that leads to whichever is in charge.
-//! Promise: nothing that was not started here is stopped, and both servers and their files go away with this value.
+//! Takes a machine with the server programs; gives a primary, a standby and a connection that leads to the one in
+//! charge. Promise: only servers started here are stopped, and both servers and their files are removed with this
+//! value.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::cutting::Line;
+use crate::relay::CuttableRelay;
 
-/// Waits until we are gone, then stops both servers and removes their files.
+/// Waits until the test process has ended, then stops both servers and removes their files.
 const GUARD: &str = r#"
 trap '' INT TERM HUP
 cat >/dev/null
@@ -26,40 +27,40 @@ const OPTIONS: &str = "-c listen_addresses=127.0.0.1 -c max_connections=60 -c sh
 
 /// Whether a commit waits for the standby.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Following {
-    /// It does.
+pub enum ReplicationMode {
+    /// Each commit waits for the standby.
     Synchronous,
-    /// It does not, and the standby can be behind.
+    /// No commit waits, and the standby can be behind.
     Asynchronous,
 }
 
-/// Two servers, one of which follows the other.
+/// Two servers, one following the other.
 #[derive(Debug)]
-pub struct Replicated {
+pub struct ReplicatedPostgres {
     programs: PathBuf,
     other: Vec<String>,
     folder: String,
     ports: [u16; 2],
-    /// From the gateway to the server in charge.
-    line: Line,
-    /// From the standby to the primary.
-    following: Line,
+    /// The connection from the gateway to the server in charge.
+    line: CuttableRelay,
+    /// The connection from the standby to the primary.
+    following: CuttableRelay,
     guard: Child,
 }
 
-impl Replicated {
-    /// Both servers, or nothing where the programs are missing; that is said aloud.
+impl ReplicatedPostgres {
+    /// Starts both servers. `None` where the programs are missing; that is reported.
     ///
     /// # Panics
-    /// When the servers are there and do not work.
+    /// When the programs exist but do not work.
     #[must_use]
-    pub fn start(how: Following) -> Option<Self> {
+    pub fn start(how: ReplicationMode) -> Option<Self> {
         let Some(programs) = programs() else {
             crate::skip("no PostgreSQL programs on this machine (Debian: apt-get install postgresql)");
             return None;
         };
         let other = other();
-        let folder = said(&other, &["mktemp", "-d", "/tmp/sluice-standby.XXXXXX"]);
+        let folder = command_output(&other, &["mktemp", "-d", "/tmp/sluice-standby.XXXXXX"]);
         let pg_ctl = programs.join("pg_ctl");
         let guard = Command::new("sh")
             .args(["-c", GUARD, "guard", &folder])
@@ -77,19 +78,19 @@ impl Replicated {
             other,
             folder,
             ports,
-            line: Line::to(at(primary)),
-            following: Line::to(at(primary)),
+            line: CuttableRelay::to(at(primary)),
+            following: CuttableRelay::to(at(primary)),
             guard,
         };
         servers.found(how);
         Some(servers)
     }
 
-    fn found(&self, how: Following) {
+    fn found(&self, how: ReplicationMode) {
         let [primary, standby] = ["primary", "standby"].map(|name| format!("{}/{name}", self.folder));
         let run = |program: &str, words: &[&str]| {
             let program = self.programs.join(program).display().to_string();
-            said(&self.other, &[&[program.as_str()], words].concat())
+            command_output(&self.other, &[&[program.as_str()], words].concat())
         };
         run("initdb", &["-D", &primary, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
         self.up("primary", self.ports[0], "");
@@ -97,8 +98,8 @@ impl Replicated {
         let connect = ["-h", "127.0.0.1", "-p", &follows, "-U", "postgres", "--checkpoint=fast", "--no-sync"];
         run("pg_basebackup", &[&["-D", &standby, "-R", "-X", "stream"], &connect[..]].concat());
         self.up("standby", self.ports[1], "");
-        if how == Following::Synchronous {
-            // Started again with the standby there: from its first commit on, each one waits for it.
+        if how == ReplicationMode::Synchronous {
+            // Restarted with the standby connected: from its first commit on, each one waits for it.
             self.down("primary", "fast");
             self.up("primary", self.ports[0], "-c synchronous_standby_names=*");
         }
@@ -118,21 +119,21 @@ impl Replicated {
 
     fn control(&self, words: &[&str]) {
         let program = self.programs.join("pg_ctl").display().to_string();
-        said(&self.other, &[&[program.as_str()], words].concat());
+        command_output(&self.other, &[&[program.as_str()], words].concat());
     }
 
-    /// Where the server in charge is, as a connection URL. It stays the same when another is in charge.
+    /// The connection URL of the server in charge. It stays the same after a failover.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://postgres@{}/postgres", self.line.address())
     }
 
-    /// The standby hears nothing more from the primary.
+    /// Cuts the standby off from the primary.
     pub fn fall_behind(&self) {
         self.following.close();
     }
 
-    /// The primary dies, and the standby is in charge.
+    /// Stops the primary and promotes the standby.
     pub fn fail_over(&self) {
         self.line.close();
         self.down("primary", "immediate");
@@ -143,7 +144,7 @@ impl Replicated {
     }
 }
 
-impl Drop for Replicated {
+impl Drop for ReplicatedPostgres {
     fn drop(&mut self) {
         self.line.close();
         drop(self.guard.stdin.take());
@@ -151,7 +152,7 @@ impl Drop for Replicated {
     }
 }
 
-/// The folder with the server's programs: the newest Debian one, else the path.
+/// The folder of the server's programs: the newest Debian one, otherwise the path.
 fn programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = versions.map(|entry| entry.path().join("bin")).collect();
@@ -166,9 +167,9 @@ fn version(folder: &Path) -> Option<u32> {
     folder.parent()?.file_name()?.to_str()?.parse().ok()
 }
 
-/// PostgreSQL refuses to run as root: the words that make a command run as somebody else.
+/// PostgreSQL refuses to run as root: the words that run a command as another user.
 fn other() -> Vec<String> {
-    if said(&[], &["id", "-u"]) != "0" {
+    if command_output(&[], &["id", "-u"]) != "0" {
         return Vec::new();
     }
     let is_there = |user: &&str| Command::new("id").args(["-u", user]).output().is_ok_and(|ran| ran.status.success());
@@ -181,8 +182,8 @@ fn free_port() -> u16 {
     listener.map_or_else(|error| panic!("no free port: {error}"), |address| address.port())
 }
 
-/// What a command says, as somebody else.
-fn said(other: &[String], words: &[&str]) -> String {
+/// The output of a command that runs as another user.
+fn command_output(other: &[String], words: &[&str]) -> String {
     let words: Vec<&str> = other.iter().map(String::as_str).chain(words.iter().copied()).collect();
     let (program, arguments) = words.split_first().unwrap_or_else(|| panic!("no command"));
     let ran = Command::new(program).args(arguments).current_dir("/").stdin(Stdio::null()).output();

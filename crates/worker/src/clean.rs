@@ -1,45 +1,46 @@
-//! `content.clean`: one item from outside, through all six stages; `content.clean.many`: items of one source, in turn.
+//! `content.clean`: one item from outside, through all six stages; `content.clean.many`: items of one source, one after
+//! the other.
 //!
-//! Takes the bytes as its one attachment and what is said about them; gives the clean text, its JSON value if it is
-//! one, and what was found. The second asks the gateway for each item and hands over what it gave. Promise: nothing said about the sender reaches the injection stage; what a stage does not
-//! let through is named by its code and nothing of it is given.
+//! Takes the bytes as its one attachment, with their metadata; gives the clean text, its JSON value if it is JSON, and
+//! the findings. The second kind asks the gateway for each item and sends the result. Promise: nothing about the sender
+//! reaches the injection stage; content that a stage refuses is reported by a code, and none of it is given.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sluice_content::finding::scale;
-use sluice_content::stages::{Envelope, Place};
-use sluice_content::{Clean, Finding, Plan, Raw, clean};
-use sluice_sandbox::protocol::{Exchange, Job, Reply};
+use sluice_content::stages::{OutputContext, ProvenanceEnvelope};
+use sluice_content::{CleanContent, Finding, RawContent, ScreeningPlan, clean};
+use sluice_sandbox::protocol::{ExchangeReply, WorkerExchange, WorkerJob};
 
-use crate::net::Gate;
-use crate::registry::{Done, Fault, Kind};
+use crate::net::GatewayLink;
+use crate::registry::{JobError, JobKind, JobResult};
 
-/// Most findings that are reported; more say nothing new.
+/// Most findings that are reported; more add nothing.
 const REPORTED: usize = 64;
 
 /// Cleans one item.
 #[derive(Debug)]
-pub(crate) struct Cleaning;
+pub(crate) struct ContentClean;
 
-/// What it is told.
+/// The parameters of the job.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Task {
+struct ContentCleanTask {
     /// The type the bytes claim to have.
     #[serde(default)]
     declared: Option<String>,
-    /// Text that came along and is shown beside the content, such as headers: looked at, not given back.
+    /// Text that is shown beside the content, such as headers: it is checked but not given back.
     #[serde(default)]
     beside: Option<String>,
-    /// Provenance to put around the text; without it the bare text comes out.
+    /// Provenance to put around the text; without it the bare text is given.
     #[serde(default)]
-    envelope: Option<Label>,
+    envelope: Option<ContentProvenance>,
 }
 
-/// Where the content is from, as the gateway knows it.
+/// The source of the content, as the gateway knows it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Label {
+struct ContentProvenance {
     source: String,
     author: String,
     time: String,
@@ -47,7 +48,7 @@ struct Label {
     seal: String,
 }
 
-impl Kind for Cleaning {
+impl JobKind for ContentClean {
     fn name(&self) -> &'static str {
         "content.clean"
     }
@@ -56,17 +57,17 @@ impl Kind for Cleaning {
         "reads one item from outside through the six stages"
     }
 
-    fn perform(&self, job: Job, _: &mut Gate<'_>) -> Result<Done, Fault> {
-        let [bytes] = job.attachments.as_slice() else { return Err(wrong("one attachment belongs to this job")) };
+    fn perform(&self, job: WorkerJob, _: &mut GatewayLink<'_>) -> Result<JobResult, JobError> {
+        let [bytes] = job.attachments.as_slice() else { return Err(wrong("this job needs exactly one attachment")) };
         read(job.payload, bytes)
     }
 }
 
-/// Cleans one item after the other, all of one source.
+/// Cleans items of one source, one after the other.
 #[derive(Debug)]
-pub(crate) struct Reading;
+pub(crate) struct ContentCleanMany;
 
-impl Kind for Reading {
+impl JobKind for ContentCleanMany {
     fn name(&self) -> &'static str {
         "content.clean.many"
     }
@@ -75,53 +76,57 @@ impl Kind for Reading {
         "reads items of one source through the six stages, one after the other"
     }
 
-    fn perform(&self, _: Job, gate: &mut Gate<'_>) -> Result<Done, Fault> {
+    fn perform(&self, _: WorkerJob, gate: &mut GatewayLink<'_>) -> Result<JobResult, JobError> {
         loop {
-            let next = Exchange {
+            let next = WorkerExchange {
                 ticket: String::new(),
                 method: "NEXT".into(),
                 path: "/".into(),
                 headers: Vec::new(),
                 body: Vec::new(),
             };
-            // Nothing more to read is the end, and a good one.
-            let Reply::Answer { headers, body, .. } = gate.exchange(next)? else { return Ok(Done::default()) };
+            // No more items: the regular end.
+            let ExchangeReply::Answer { headers, body, .. } = gate.exchange(next)? else {
+                return Ok(JobResult::default());
+            };
             let task = headers.first().map(|(_, task)| task.as_str()).unwrap_or_default();
-            let task = serde_json::from_str(task).map_err(|_| wrong("not a job of cleaning"))?;
-            let Done { payload, attachments } = read(task, &body)?;
+            let task = serde_json::from_str(task).map_err(|_| wrong("the payload is not a cleaning job"))?;
+            let JobResult { payload, attachments } = read(task, &body)?;
             gate.item(payload, attachments)?;
         }
     }
 }
 
-fn wrong(text: &str) -> Fault {
-    Fault { code: "worker.job", text: text.to_owned() }
+fn wrong(text: &str) -> JobError {
+    JobError { code: "worker.job", text: text.to_owned() }
 }
 
-/// One item, as a job says.
-fn read(task: Value, bytes: &[u8]) -> Result<Done, Fault> {
-    let task: Task = serde_json::from_value(task).map_err(|_| wrong("not a job of cleaning"))?;
-    let envelope = task.envelope.map(Label::envelope).transpose().map_err(wrong)?;
-    let plan = Plan { place: Place::Text, envelope, ..Plan::default() };
-    let mut raw = Raw::new(bytes);
+/// Reads one item, as the job says.
+fn read(task: Value, bytes: &[u8]) -> Result<JobResult, JobError> {
+    let task: ContentCleanTask =
+        serde_json::from_value(task).map_err(|_| wrong("the payload is not a cleaning job"))?;
+    let envelope = task.envelope.map(ContentProvenance::envelope).transpose().map_err(wrong)?;
+    let plan = ScreeningPlan { place: OutputContext::Text, envelope, ..ScreeningPlan::default() };
+    let mut raw = RawContent::new(bytes);
     if let Some(declared) = &task.declared {
         raw = raw.declared(declared);
     }
     let cleaned = match clean(raw, &plan) {
         Ok(cleaned) => cleaned,
-        // Not an error of ours: the gateway decides what becomes of an item that a stage refused.
-        Err(refused) => return Ok(Done { payload: json!({"refused": refused.code()}), attachments: Vec::new() }),
+        // Not our error: the gateway decides what happens with an item that a stage refused.
+        Err(refused) => return Ok(JobResult { payload: json!({"refused": refused.code()}), attachments: Vec::new() }),
     };
-    let beside = match task.beside.as_deref().map(|text| clean(Raw::new(text.as_bytes()), &Plan::default())) {
-        Some(Err(refused)) => {
-            return Ok(Done { payload: json!({"refused": refused.code()}), attachments: Vec::new() });
-        }
-        Some(Ok(beside)) => Some(beside),
-        None => None,
-    };
+    let beside =
+        match task.beside.as_deref().map(|text| clean(RawContent::new(text.as_bytes()), &ScreeningPlan::default())) {
+            Some(Err(refused)) => {
+                return Ok(JobResult { payload: json!({"refused": refused.code()}), attachments: Vec::new() });
+            }
+            Some(Ok(beside)) => Some(beside),
+            None => None,
+        };
     let all = || [Some(&cleaned), beside.as_ref()].into_iter().flatten();
-    let score = all().map(Clean::score).fold(0.0, f32::max);
-    let mut heaviest: Vec<&Finding> = all().flat_map(Clean::findings).collect();
+    let score = all().map(CleanContent::score).fold(0.0, f32::max);
+    let mut heaviest: Vec<&Finding> = all().flat_map(CleanContent::findings).collect();
     let found = heaviest.len();
     heaviest.sort_by(|one, other| other.score.total_cmp(&one.score));
     let findings: Vec<Value> = heaviest.iter().take(REPORTED).map(|finding| shown(finding)).collect();
@@ -130,10 +135,10 @@ fn read(task: Value, bytes: &[u8]) -> Result<Done, Fault> {
     });
     let mut attachments = vec![cleaned.text().as_bytes().to_vec()];
     attachments.extend(cleaned.value().map(|value| value.to_string().into_bytes()));
-    Ok(Done { payload, attachments })
+    Ok(JobResult { payload, attachments })
 }
 
-/// A finding, with its weight on the scale from nought to one.
+/// A finding, with its weight between 0 and 1.
 fn shown(finding: &Finding) -> Value {
     json!({
         "stage": finding.stage, "rule": finding.rule, "carrier": finding.carrier,
@@ -141,9 +146,9 @@ fn shown(finding: &Finding) -> Value {
     })
 }
 
-impl Label {
-    fn envelope(self) -> Result<Envelope, &'static str> {
-        let seal = sluice_core::hex::decode(&self.seal).ok_or("the seal is not one")?;
-        Ok(Envelope { source: self.source, author: self.author, time: self.time, seal })
+impl ContentProvenance {
+    fn envelope(self) -> Result<ProvenanceEnvelope, &'static str> {
+        let seal = sluice_core::hex::decode(&self.seal).ok_or("the seal is not valid")?;
+        Ok(ProvenanceEnvelope { source: self.source, author: self.author, time: self.time, seal })
     }
 }

@@ -1,54 +1,56 @@
-//! `mount.definitions`: what a server of others says of its tools, through the six stages.
+//! `mount.definitions`: passes the tool definitions of a third-party server through the six stages.
 //!
-//! Takes a list of JSON documents that are looked at one by one; gives each as the stages leave it, with a verdict and
-//! the rules that found something. Promise: what was flagged is not given back at all.
+//! Takes a list of JSON documents, each checked separately; gives each as the stages leave it, with a verdict and the
+//! rules that matched. Promise: a flagged document is not given back at all.
 
 use serde_json::{Value, json};
 use sluice_content::stages::TOOL_DEFINITION;
-use sluice_content::{Plan, Raw, Verdict, clean};
-use sluice_sandbox::protocol::Job;
+use sluice_content::{ContentVerdict, RawContent, ScreeningPlan, clean};
+use sluice_sandbox::protocol::WorkerJob;
 
-use crate::net::Gate;
-use crate::registry::{Done, Fault, Kind};
+use crate::net::GatewayLink;
+use crate::registry::{JobError, JobKind, JobResult};
 
-/// Most findings that are named per document.
+/// Most findings that are named for each document.
 const NAMED: usize = 8;
 
-/// Looks at definitions.
+/// Checks definitions.
 #[derive(Debug)]
-pub(crate) struct Definitions;
+pub(crate) struct MountDefinitions;
 
-impl Kind for Definitions {
+impl JobKind for MountDefinitions {
     fn name(&self) -> &'static str {
         "mount.definitions"
     }
 
     fn about(&self) -> &'static str {
-        "reads definitions of tools through the six stages, each for itself"
+        "reads definitions of tools through the six stages, each one separately"
     }
 
-    fn perform(&self, job: Job, _: &mut Gate<'_>) -> Result<Done, Fault> {
-        let bad = |text: &str| Fault { code: "worker.job", text: text.to_owned() };
-        let [bytes] = job.attachments.as_slice() else { return Err(bad("one attachment belongs to this job")) };
+    fn perform(&self, job: WorkerJob, _: &mut GatewayLink<'_>) -> Result<JobResult, JobError> {
+        let bad = |text: &str| JobError { code: "worker.job", text: text.to_owned() };
+        let [bytes] = job.attachments.as_slice() else { return Err(bad("this job needs exactly one attachment")) };
         let list: Vec<Value> = serde_json::from_slice(bytes).map_err(|_| bad("not a list"))?;
         let (verdicts, kept): (Vec<Value>, Vec<Value>) =
             list.iter().map(|one| look(one.to_string().as_bytes())).unzip();
         let kept = Value::Array(kept).to_string().into_bytes();
-        Ok(Done { payload: json!({"verdicts": verdicts}), attachments: vec![kept] })
+        Ok(JobResult { payload: json!({"verdicts": verdicts}), attachments: vec![kept] })
     }
 }
 
-/// What the stages say to one document, and what they leave of it.
+/// The verdict of the stages on one document, and what they leave of it.
 fn look(bytes: &[u8]) -> (Value, Value) {
-    match clean(Raw::new(bytes).declared(TOOL_DEFINITION), &Plan::default()) {
+    match clean(RawContent::new(bytes).declared(TOOL_DEFINITION), &ScreeningPlan::default()) {
         Err(refused) => (json!({"verdict": "refused", "rules": [refused.code()]}), Value::Null),
         Ok(cleaned) => {
             let rules: Vec<String> =
                 cleaned.findings().iter().take(NAMED).map(|finding| finding.rule.to_string()).collect();
             match (cleaned.verdict(), cleaned.value()) {
-                (Verdict::Pass, Some(value)) => (json!({"verdict": "pass", "rules": rules}), value.clone()),
-                (Verdict::Pass, None) => (json!({"verdict": "refused", "rules": ["not_json"]}), Value::Null),
-                (Verdict::Flag | Verdict::Block, _) => (json!({"verdict": "withheld", "rules": rules}), Value::Null),
+                (ContentVerdict::Pass, Some(value)) => (json!({"verdict": "pass", "rules": rules}), value.clone()),
+                (ContentVerdict::Pass, None) => (json!({"verdict": "refused", "rules": ["not_json"]}), Value::Null),
+                (ContentVerdict::Flag | ContentVerdict::Block, _) => {
+                    (json!({"verdict": "withheld", "rules": rules}), Value::Null)
+                }
             }
         }
     }

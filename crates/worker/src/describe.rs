@@ -1,16 +1,16 @@
 //! `describe`: what this worker can do.
 
 use serde_json::json;
-use sluice_sandbox::protocol::Job;
+use sluice_sandbox::protocol::WorkerJob;
 
-use crate::net::Gate;
-use crate::registry::{ALL, Done, Fault, Kind};
+use crate::net::GatewayLink;
+use crate::registry::{ALL, JobError, JobKind, JobResult};
 
-/// Lists the kinds.
+/// Lists the kinds of job.
 #[derive(Debug)]
-pub(crate) struct Describe;
+pub(crate) struct WorkerDescribe;
 
-impl Kind for Describe {
+impl JobKind for WorkerDescribe {
     fn name(&self) -> &'static str {
         "describe"
     }
@@ -19,9 +19,9 @@ impl Kind for Describe {
         "what this worker can do"
     }
 
-    fn perform(&self, _: Job, _: &mut Gate<'_>) -> Result<Done, Fault> {
+    fn perform(&self, _: WorkerJob, _: &mut GatewayLink<'_>) -> Result<JobResult, JobError> {
         let kinds: Vec<_> = ALL.iter().map(|kind| json!({"kind": kind.name(), "about": kind.about()})).collect();
         let payload = json!({"release": env!("CARGO_PKG_VERSION"), "kinds": kinds});
-        Ok(Done { payload, attachments: Vec::new() })
+        Ok(JobResult { payload, attachments: Vec::new() })
     }
 }

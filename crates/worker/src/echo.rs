@@ -1,24 +1,24 @@
-//! `echo`: gives back what it was given. For measurements and for `sluice doctor`.
+//! `echo`: returns its input. For measurements and for `sluice doctor`.
 
-use sluice_sandbox::protocol::Job;
+use sluice_sandbox::protocol::WorkerJob;
 
-use crate::net::Gate;
-use crate::registry::{Done, Fault, Kind};
+use crate::net::GatewayLink;
+use crate::registry::{JobError, JobKind, JobResult};
 
-/// Gives back.
+/// Returns its input.
 #[derive(Debug)]
-pub(crate) struct Echo;
+pub(crate) struct WorkerEcho;
 
-impl Kind for Echo {
+impl JobKind for WorkerEcho {
     fn name(&self) -> &'static str {
         "echo"
     }
 
     fn about(&self) -> &'static str {
-        "gives back what it was given"
+        "returns its input"
     }
 
-    fn perform(&self, job: Job, _: &mut Gate<'_>) -> Result<Done, Fault> {
-        Ok(Done { payload: job.payload, attachments: job.attachments })
+    fn perform(&self, job: WorkerJob, _: &mut GatewayLink<'_>) -> Result<JobResult, JobError> {
+        Ok(JobResult { payload: job.payload, attachments: job.attachments })
     }
 }

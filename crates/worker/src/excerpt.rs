@@ -1,15 +1,16 @@
-//! What a service said about a refusal, for the people who have to do something about it.
+//! An excerpt of what a service said about a refusal, for the people who have to act on it.
 //!
-//! Takes the body of an answer or the words an adapter found in it; gives a short excerpt, or nothing. Promise: every
-//! excerpt has passed all six stages as decoded text, and words in which a stage found anything are not given at all.
+//! Takes the body of an answer or the words that an adapter found in it; gives a short excerpt, or nothing. Promise:
+//! every excerpt has passed all six stages as decoded text, and words in which a stage found anything are not given at
+//! all.
 
 use serde_json::Value;
-use sluice_content::{Plan, Raw, Verdict, clean};
+use sluice_content::{ContentVerdict, RawContent, ScreeningPlan, clean};
 use sluice_core::refusal::LONGEST_QUOTE;
 
-/// Most bytes of a body that are looked at.
+/// Most bytes of a body that are read.
 const LOOKED_AT: usize = 16 * 1024;
-/// Where services put their words in JSON, the most common place first.
+/// Where services put their words in JSON, most common place first.
 const PLACES: [&str; 9] = [
     "/error/message",
     "/message",
@@ -27,15 +28,15 @@ pub(crate) fn of_body(body: &[u8]) -> Option<String> {
     let body = body.get(..LOOKED_AT.min(body.len()))?;
     match serde_json::from_slice::<Value>(body) {
         Ok(value) => screened(PLACES.iter().find_map(|place| value.pointer(place).and_then(Value::as_str))?),
-        // A page for a browser says nothing in a few words.
+        // A page for a browser has no short message.
         Err(_) => std::str::from_utf8(body).ok().filter(|text| !text.contains('<')).and_then(screened),
     }
 }
 
-/// Words as they may be shown: through all stages, on one line, short.
+/// Words that may be shown: passed through all stages, on one line, short.
 pub(crate) fn screened(words: &str) -> Option<String> {
-    let cleaned = clean(Raw::new(words.as_bytes()).declared("text/plain"), &Plan::default()).ok()?;
-    if cleaned.verdict() != Verdict::Pass || !cleaned.findings().is_empty() {
+    let cleaned = clean(RawContent::new(words.as_bytes()).declared("text/plain"), &ScreeningPlan::default()).ok()?;
+    if cleaned.verdict() != ContentVerdict::Pass || !cleaned.findings().is_empty() {
         return None;
     }
     let text: String = cleaned.text().chars().take(LONGEST_QUOTE).collect();

@@ -1,8 +1,8 @@
-//! The locked-in role of the binary: read one job, lock the door, do it, report, die.
+//! The locked-in role of the binary: locks itself in, reads one job, does it, reports, ends.
 //!
-//! [`run`] is called before anything else of the program is set up. Jobs come in kinds ([`registry`]); a kind
-//! reaches the outside only by asking through its [`net::Gate`]. Promise: not a byte of a job is read before the
-//! locks are on, nothing of it is ever written to stderr, and a panic tells its place and nothing else.
+//! [`run`] is called before anything else of the program is set up. Jobs come in kinds ([`registry`]); a kind reaches
+//! the outside only through its [`net::GatewayLink`]. Promise: no byte of a job is read before the locks are on, none of it is
+//! ever written to stderr, and a panic reports its place and nothing else.
 #![warn(missing_docs)]
 
 mod adapter;
@@ -19,12 +19,12 @@ pub mod reply;
 use std::panic;
 use std::process::ExitCode;
 
-use sluice_sandbox::child::{self, EXIT_DONE, EXIT_FAULT, EXIT_PANICKED, Inside, WorkerError};
-use sluice_sandbox::protocol::{Outcome, Report};
+use sluice_sandbox::child::{self, EXIT_DONE, EXIT_FAULT, EXIT_PANICKED, LockedInWorker, WorkerError};
+use sluice_sandbox::protocol::{WorkerJobOutcome, WorkerReport};
 
-use net::Gate;
+use net::GatewayLink;
 
-/// The whole life of a worker. Returns only to a person who started it by hand.
+/// The whole lifetime of a worker. Returns only to a person who started it by hand.
 pub fn run() -> ExitCode {
     panic::set_hook(Box::new(|info| {
         // The words of a panic may hold content; its place does not.
@@ -41,27 +41,27 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// The role that becomes a program of others, behind the looser profile. Does not return.
+/// The role that becomes a third-party program, behind the looser profile. Does not return.
 pub fn stranger() -> ! {
-    sluice_sandbox::stranger::enter()
+    sluice_sandbox::third_party::enter()
 }
 
-fn live(mut inside: Inside) -> Result<(), WorkerError> {
-    // Behind the locks and without an item: what every copy needs is built once.
-    if inside.is_mould() {
+fn live(mut inside: LockedInWorker) -> Result<(), WorkerError> {
+    // After locking in and before any item: what every fork needs is built once.
+    if inside.is_zygote() {
         sluice_content::rehearse();
-        inside = inside.copies()?;
+        inside = inside.serve_as_zygote()?;
     }
     let job = inside.job()?;
     let (outcome, attachments) = match registry::find(&job.kind) {
-        Some(kind) => match kind.perform(job, &mut Gate::new(&mut inside)) {
-            Ok(done) => (Outcome::Done(done.payload), done.attachments),
-            Err(fault) => (Outcome::Failed { code: fault.code.into(), text: fault.text }, Vec::new()),
+        Some(kind) => match kind.perform(job, &mut GatewayLink::new(&mut inside)) {
+            Ok(done) => (WorkerJobOutcome::Done(done.payload), done.attachments),
+            Err(fault) => (WorkerJobOutcome::Failed { code: fault.code.into(), text: fault.text }, Vec::new()),
         },
         None => {
             let text = "this worker does not know this kind of job".to_owned();
-            (Outcome::Failed { code: "worker.kind".into(), text }, Vec::new())
+            (WorkerJobOutcome::Failed { code: "worker.kind".into(), text }, Vec::new())
         }
     };
-    inside.report(Report { outcome, attachments })
+    inside.report(WorkerReport { outcome, attachments })
 }

@@ -1,60 +1,60 @@
-//! The only way out of a worker: asking the gateway.
+//! The only way out of a worker: requests to the gateway.
 //!
-//! Takes what a kind wants sent, handed over or said; gives the gateway's answer. It blocks: a worker does one
-//! thing. Promise: nothing here holds a socket, a host name or a credential; when the gateway is gone, so is
-//! the worker.
+//! Takes what a kind of job wants to send, hand over or report; gives the gateway's answer. It blocks: a worker does
+//! one thing. Promise: nothing here holds a socket, a host name or a credential; when the gateway is gone, the worker
+//! ends.
 
 use serde_json::Value;
-use sluice_sandbox::child::{self, EXIT_FAULT, Inside, Scratch, WorkerError};
-use sluice_sandbox::protocol::{Exchange, Item, Malformed, Progress, Reply};
+use sluice_sandbox::child::{self, EXIT_FAULT, LockedInWorker, WorkerError, WorkerScratchFolder};
+use sluice_sandbox::protocol::{ExchangeReply, WorkerExchange, WorkerFrameError, WorkerItem, WorkerProgress};
 
-use crate::registry::Fault;
+use crate::registry::JobError;
 
-/// A kind's way to the gateway.
+/// The access of a kind of job to the gateway.
 #[derive(Debug)]
-pub struct Gate<'a>(&'a mut Inside);
+pub struct GatewayLink<'a>(&'a mut LockedInWorker);
 
-impl<'a> Gate<'a> {
-    pub(crate) fn new(inside: &'a mut Inside) -> Self {
+impl<'a> GatewayLink<'a> {
+    pub(crate) fn new(inside: &'a mut LockedInWorker) -> Self {
         Self(inside)
     }
 
-    /// Asks the gateway's egress to send something, and waits for what becomes of it.
+    /// Asks the gateway's egress to send a request, and waits for the result.
     ///
     /// # Errors
-    /// It is too large to be asked.
-    pub fn exchange(&mut self, exchange: Exchange) -> Result<Reply, Fault> {
+    /// When the request is too large.
+    pub fn exchange(&mut self, exchange: WorkerExchange) -> Result<ExchangeReply, JobError> {
         spoken(self.0.exchange(exchange))
     }
 
-    /// Hands over one result while the job goes on.
+    /// Sends one result while the job continues.
     ///
     /// # Errors
-    /// It is too large.
-    pub fn item(&mut self, payload: Value, attachments: Vec<Vec<u8>>) -> Result<(), Fault> {
-        spoken(self.0.item(Item { payload, attachments }))
+    /// When it is too large.
+    pub fn item(&mut self, payload: Value, attachments: Vec<Vec<u8>>) -> Result<(), JobError> {
+        spoken(self.0.item(WorkerItem { payload, attachments }))
     }
 
-    /// Says how far the job is.
+    /// Reports the progress of the job.
     ///
     /// # Errors
-    /// Never for the size of it.
-    pub fn progress(&mut self, done: u64, of: Option<u64>) -> Result<(), Fault> {
-        spoken(self.0.progress(Progress { done, of }))
+    /// Never because of its size.
+    pub fn progress(&mut self, done: u64, of: Option<u64>) -> Result<(), JobError> {
+        spoken(self.0.progress(WorkerProgress { done, of }))
     }
 
     /// The folder of this job, if it has one.
     #[must_use]
-    pub fn scratch(&self) -> Option<Scratch<'_>> {
+    pub fn scratch(&self) -> Option<WorkerScratchFolder<'_>> {
         self.0.scratch()
     }
 }
 
-fn spoken<T>(result: Result<T, WorkerError>) -> Result<T, Fault> {
+fn spoken<T>(result: Result<T, WorkerError>) -> Result<T, JobError> {
     match result {
         Ok(value) => Ok(value),
-        Err(WorkerError::Frame(Malformed::TooLarge)) => {
-            Err(Fault { code: "worker.too_large", text: "a frame would be larger than it may be".into() })
+        Err(WorkerError::Frame(WorkerFrameError::TooLarge)) => {
+            Err(JobError { code: "worker.too_large", text: "the frame would be larger than allowed".into() })
         }
         // Without the gateway there is nobody to report to.
         Err(_) => child::exit(EXIT_FAULT),

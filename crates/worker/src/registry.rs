@@ -1,59 +1,68 @@
-//! The kinds of job a worker can do.
+//! The kinds of job that a worker can do.
 //!
-//! A new kind (an adapter's sync or write, say) is a type with [`Kind`] and a line
-//! in [`ALL`]; neither the sandbox nor the protocol changes.
+//! A new kind (for example an adapter's sync or write) is a type with [`JobKind`] and a line in [`ALL`]; neither the
+//! sandbox nor the protocol changes.
 
 use serde_json::Value;
-use sluice_sandbox::protocol::Job;
+use sluice_sandbox::protocol::WorkerJob;
 
 use crate::adapter::{AdapterDescribe, AdapterRun};
-use crate::clean::{Cleaning, Reading};
-use crate::definitions::Definitions;
-use crate::describe::Describe;
-use crate::echo::Echo;
-use crate::net::Gate;
+use crate::clean::{ContentClean, ContentCleanMany};
+use crate::definitions::MountDefinitions;
+use crate::describe::WorkerDescribe;
+use crate::echo::WorkerEcho;
+use crate::net::GatewayLink;
 use crate::proxy::ProxyRun;
-use crate::reply::ReplyRead;
+use crate::reply::MailReplyRead;
 
 /// Every kind, by name.
-pub const ALL: &[&dyn Kind] =
-    &[&Describe, &Echo, &Cleaning, &Reading, &Definitions, &ProxyRun, &AdapterDescribe, &AdapterRun, &ReplyRead];
+pub const ALL: &[&dyn JobKind] = &[
+    &WorkerDescribe,
+    &WorkerEcho,
+    &ContentClean,
+    &ContentCleanMany,
+    &MountDefinitions,
+    &ProxyRun,
+    &AdapterDescribe,
+    &AdapterRun,
+    &MailReplyRead,
+];
 
 /// One kind of job.
-pub trait Kind: Sync {
+pub trait JobKind: Sync {
     /// Its name: `content.clean`.
     fn name(&self) -> &'static str;
     /// What it does, in one line.
     fn about(&self) -> &'static str;
-    /// Does it.
+    /// Does the job.
     ///
     /// # Errors
-    /// It could not be done for a reason that was foreseen. What was not foreseen may panic: the gateway sees
-    /// a worker that broke, and where.
-    fn perform(&self, job: Job, gate: &mut Gate<'_>) -> Result<Done, Fault>;
+    /// When it could not be done for an expected reason. Unexpected errors may panic: the gateway sees a worker that
+    /// crashed, and where.
+    fn perform(&self, job: WorkerJob, gate: &mut GatewayLink<'_>) -> Result<JobResult, JobError>;
 }
 
-/// What a kind gives.
+/// The result of a job.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Done {
-    /// As the kind says.
+pub struct JobResult {
+    /// The result, as the kind defines it.
     pub payload: Value,
-    /// Bytes that belong to it.
+    /// Attached bytes.
     pub attachments: Vec<Vec<u8>>,
 }
 
-/// Why a kind did not do its job.
+/// Why a job was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct JobError {
     /// Stable code.
     pub code: &'static str,
-    /// Safe to show: nothing of what was read.
+    /// A text that is safe to show: it contains nothing of the content.
     pub text: String,
 }
 
-/// The kind of that name.
+/// The kind with this name.
 #[must_use]
-pub fn find(name: &str) -> Option<&'static dyn Kind> {
+pub fn find(name: &str) -> Option<&'static dyn JobKind> {
     ALL.iter().copied().find(|kind| kind.name() == name)
 }
 
@@ -64,9 +73,9 @@ mod tests {
     #[test]
     fn every_kind_is_found_by_its_own_name() {
         for kind in ALL {
-            let found = find(kind.name()).map(Kind::about);
+            let found = find(kind.name()).map(JobKind::about);
             assert_eq!(found, Some(kind.about()), "two kinds have the name {}", kind.name());
-            let job = Job { kind: kind.name().into(), payload: Value::Null, attachments: Vec::new() };
+            let job = WorkerJob { kind: kind.name().into(), payload: Value::Null, attachments: Vec::new() };
             assert!(job.has_a_kind(), "{}", kind.name());
         }
         assert!(find("sh").is_none());

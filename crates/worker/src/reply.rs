@@ -1,9 +1,10 @@
-//! `mail.reply`: a mail that may answer a question, reduced to the few things that matter.
+//! `mail.reply`: a mail that may answer an approval request, reduced to the few parts that matter.
 //!
-//! Takes the bytes of one mail, whom we let forward, and what DNS says about the keys it names; gives who it is from,
-//! to whom, the person's own words and what else is in it, and whether its signature holds. Asked without records, it gives the names
-//! to look up. Promise: what is read is what was signed: sender, recipients and subject come from the very header
-//! list the signature is checked over, and where the two readings of a mail differ nothing is read at all.
+//! Takes the bytes of one mail, the forwarders that the operator trusts, and DNS records of the keys it names; gives
+//! its sender and recipients, the person's own words and what else is in it, and whether its signature is valid.
+//! Without records, it gives the names to look up. Promise: what is read is what was signed: sender, recipients and
+//! subject come from the same header list that the signature is checked over, and where two readings of a mail differ,
+//! nothing is read at all.
 
 mod proof;
 mod written;
@@ -15,33 +16,33 @@ use mail_parser::parsers::MessageStream;
 use mail_parser::{HeaderValue, MessageParser};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sluice_sandbox::protocol::Job;
+use sluice_sandbox::protocol::WorkerJob;
 
-use crate::net::Gate;
-use crate::registry::{Done, Fault, Kind};
-use proof::Against;
-use written::Text;
+use crate::net::GatewayLink;
+use crate::registry::{JobError, JobKind, JobResult};
+use proof::MailProofContext;
+use written::WrittenReplyText;
 
 /// Most addresses and ids that are given.
 const MOST: usize = 50;
 /// Headers that only programs write.
 const AUTOMATIC: [&str; 6] =
     ["x-autoreply", "x-autorespond", "x-autoresponder", "x-auto-reply", "x-vacation", "list-id"];
-/// What `Precedence` says in mail nobody wrote by hand.
+/// Values of `Precedence` in mail that nobody wrote by hand.
 const BULK: [&str; 4] = ["bulk", "junk", "list", "auto_reply"];
 
 /// Reads a reply.
 #[derive(Debug)]
-pub(crate) struct ReplyRead;
+pub(crate) struct MailReplyRead;
 
-/// What it is told.
+/// The parameters of the job.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Task {
-    /// Domains whose seal on a forwarded mail is believed.
+struct MailReplyTask {
+    /// Domains whose seal on a forwarded mail is trusted.
     #[serde(default)]
     forwarders: Vec<String>,
-    /// Seconds since 1970. Not known: what says until when it is good is not good.
+    /// Seconds since 1970. If unknown, a signature with an expiry counts as expired.
     #[serde(default)]
     now: u64,
     /// TXT records by name. Without them nothing is proven; the names to look up are given.
@@ -49,33 +50,33 @@ struct Task {
     records: Option<BTreeMap<String, Vec<String>>>,
 }
 
-impl Kind for ReplyRead {
+impl JobKind for MailReplyRead {
     fn name(&self) -> &'static str {
         "mail.reply"
     }
 
     fn about(&self) -> &'static str {
-        "reads a reply to a question and checks who signed it"
+        "reads a reply to an approval request and checks who signed it"
     }
 
-    fn perform(&self, job: Job, _: &mut Gate<'_>) -> Result<Done, Fault> {
-        let wrong = |text: &str| Fault { code: "worker.job", text: text.to_owned() };
-        let [bytes] = job.attachments.as_slice() else { return Err(wrong("one attachment belongs to this job")) };
-        Ok(Done { payload: read(job.payload, bytes)?, attachments: Vec::new() })
+    fn perform(&self, job: WorkerJob, _: &mut GatewayLink<'_>) -> Result<JobResult, JobError> {
+        let wrong = |text: &str| JobError { code: "worker.job", text: text.to_owned() };
+        let [bytes] = job.attachments.as_slice() else { return Err(wrong("this job needs exactly one attachment")) };
+        Ok(JobResult { payload: read(job.payload, bytes)?, attachments: Vec::new() })
     }
 }
 
-/// Reads one mail, by what the job says about it.
+/// Reads one mail, as the job says.
 ///
 /// # Errors
-/// When the job is another one, or the bytes are no mail that can be read in one way only.
-pub fn read(task: Value, bytes: &[u8]) -> Result<Value, Fault> {
-    let task: Task = serde_json::from_value(task)
-        .map_err(|_| Fault { code: "worker.job", text: "not a job of reading a reply".to_owned() })?;
-    let unreadable = || Fault { code: "mail.unreadable", text: "the mail cannot be read".into() };
+/// When the job has another shape, or the bytes are not a mail that can be read in only one way.
+pub fn read(task: Value, bytes: &[u8]) -> Result<Value, JobError> {
+    let task: MailReplyTask = serde_json::from_value(task)
+        .map_err(|_| JobError { code: "worker.job", text: "the payload is not a reply job".to_owned() })?;
+    let unreadable = || JobError { code: "mail.unreadable", text: "the mail cannot be read".into() };
     let signed = AuthenticatedMessage::parse(bytes).ok_or_else(unreadable)?;
     let parsed = MessageParser::default().parse(bytes).ok_or_else(unreadable)?;
-    // SECURITY: a mail that two readers divide differently could show us what was not signed.
+    // SECURITY: a mail that two readers split differently could show us what was not signed.
     if parsed.root_part().raw_body_offset() != signed.body_offset {
         return Err(unreadable());
     }
@@ -84,11 +85,11 @@ pub fn read(task: Value, bytes: &[u8]) -> Result<Value, Fault> {
         [one] => one.rsplit_once('@').map(|(_, domain)| domain.to_lowercase()).unwrap_or_default(),
         _ => String::new(),
     };
-    let text = Text::of(&parsed);
+    let text = WrittenReplyText::of(&parsed);
     let subject = subject(&signed);
     let ids = ids(&[&subject, &text.whole]);
     let names = proof::names(&signed, &domain, &task.forwarders);
-    let against = |records| Against { domain: &domain, forwarders: &task.forwarders, records, now: task.now };
+    let against = |records| MailProofContext { domain: &domain, forwarders: &task.forwarders, records, now: task.now };
     let proof = task.records.as_ref().map(|records| match proof::prove(&signed, &against(records)) {
         Ok(()) => "pass",
         Err(why) => why,
@@ -112,11 +113,11 @@ fn count(message: &AuthenticatedMessage<'_>, name: &str) -> usize {
     headers(message, name).count()
 }
 
-/// Every address of a header, each as it was written.
+/// Every address of a header, as it was written.
 fn addresses(message: &AuthenticatedMessage<'_>, name: &str) -> Vec<String> {
     let mut found = Vec::new();
     for value in headers(message, name) {
-        // The reader needs to see the end of the line.
+        // The parser needs to see the end of the line.
         if let HeaderValue::Address(list) = MessageStream::new(value).parse_address() {
             let plain = |text: &&str| text.bytes().all(|b| b.is_ascii_graphic());
             found.extend(list.iter().filter_map(|one| one.address.as_deref()).filter(plain).map(str::to_owned));
@@ -137,7 +138,7 @@ fn subject(message: &AuthenticatedMessage<'_>) -> String {
     all
 }
 
-/// Everything that looks like the id of a question.
+/// Every text that looks like the id of an approval.
 fn ids(texts: &[&str]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for text in texts {
@@ -152,7 +153,7 @@ fn ids(texts: &[&str]) -> Vec<String> {
     found
 }
 
-/// Whether a program wrote it: a notice of absence, a bounce, a list.
+/// Whether a program wrote it: an out-of-office notice, a bounce, a list.
 fn is_automatic(message: &AuthenticatedMessage<'_>) -> bool {
     let word = |value: &[u8]| {
         let text = String::from_utf8_lossy(value).to_lowercase();

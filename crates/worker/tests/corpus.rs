@@ -1,7 +1,7 @@
-//! The kept inputs of the fuzzer, through every target, without the fuzzer.
+//! Runs the stored inputs of the fuzzer through every target, without the fuzzer.
 //!
-//! `cargo xtask fuzz` counts what they cost; here they only have to keep the promises of the code behind the targets,
-//! in every build and in a few seconds.
+//! `cargo xtask fuzz` measures their cost; here they only have to keep the promises of the code behind the targets, in
+//! every build and in a few seconds.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -20,9 +20,9 @@ mod mails;
 #[path = "../../../fuzz/src/targets.rs"]
 mod targets;
 
-use targets::{Meter, Target};
+use targets::{CostMeter, FuzzTarget};
 
-fn all() -> impl Iterator<Item = &'static Target> {
+fn all() -> impl Iterator<Item = &'static FuzzTarget> {
     targets::TARGETS.iter().chain(&mails::TARGETS)
 }
 
@@ -36,9 +36,9 @@ fn every_kept_input_of_the_fuzzer_keeps_the_promises() {
         let mut inputs = 0;
         for entry in fs::read_dir(folder().join(target.name)).unwrap() {
             let path = entry.unwrap().path();
-            // Whoever fails here wants to know on which input.
+            // If this fails, the input is known.
             eprintln!("{}", path.display());
-            target.run(&fs::read(path).unwrap(), &mut Meter::new(|| 0));
+            target.run(&fs::read(path).unwrap(), &mut CostMeter::new(|| 0));
             inputs += 1;
         }
         assert!(inputs > 0, "{} has no inputs", target.name);

@@ -1,35 +1,39 @@
-//! From the arguments of a write to the mail it means.
+//! Builds a mail from the arguments of a write.
 //!
-//! Takes a write and, for an answer or a forward, the mail it is about; gives a letter. Promise: who gets it
-//! is exactly whom the arguments name. Nobody is added here: what was judged, shown and approved is what is sent.
+//! Takes a write and, for a reply or a forward, the original mail; gives a mail. Promise: the recipients are exactly
+//! those in the arguments. Nobody is added here: what was judged, shown and approved is what is sent.
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use sluice_core::hex;
-use sluice_core::mail::Address;
+use sluice_core::mail::MailAddress;
 
-use crate::adapter::{Blob, Write};
-use crate::mime::{Letter, RawMail, addressees};
-use crate::trouble::Trouble;
+use crate::adapter::{AttachedFile, ServiceWrite};
+use crate::error::AdapterWriteError;
+use crate::mime::{OutgoingMail, RawMail, checked_addresses};
 
-/// Most bytes of files in one mail: twice encoded they fit into one exchange.
+/// Most bytes of files in one mail: encoded twice, they fit into one exchange.
 const MOST_BYTES: usize = 12 << 20;
 
 /// A new mail.
-pub fn fresh<'w>(write: &'w Write, me: &str) -> Result<Letter<'w>, Trouble> {
-    let to = addressees(write.arguments.get("to"))?;
+pub fn fresh<'w>(write: &'w ServiceWrite, me: &str) -> Result<OutgoingMail<'w>, AdapterWriteError> {
+    let to = checked_addresses(write.arguments.get("to"))?;
     if to.is_empty() {
-        return Err(Trouble::invalid("there is nobody to send it to"));
+        return Err(AdapterWriteError::invalid("the mail has no recipient"));
     }
-    Ok(Letter { to, subject: argument(write, "subject").to_owned(), ..common(write, me)? })
+    Ok(OutgoingMail { to, subject: argument(write, "subject").to_owned(), ..common(write, me)? })
 }
 
-/// An answer.
-pub fn answer<'w>(write: &'w Write, me: &str, original: &RawMail) -> Result<Letter<'w>, Trouble> {
+/// A reply.
+pub fn answer<'w>(
+    write: &'w ServiceWrite,
+    me: &str,
+    original: &RawMail,
+) -> Result<OutgoingMail<'w>, AdapterWriteError> {
     let mut letter = common(write, me)?;
-    letter.to = addressees(write.arguments.get("to"))?;
+    letter.to = checked_addresses(write.arguments.get("to"))?;
     if letter.to.is_empty() {
-        return Err(Trouble::invalid("there is nobody to send it to"));
+        return Err(AdapterWriteError::invalid("the mail has no recipient"));
     }
     let subject = &original.mail.subject;
     let again = subject.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("re:"));
@@ -39,17 +43,22 @@ pub fn answer<'w>(write: &'w Write, me: &str, original: &RawMail) -> Result<Lett
     Ok(letter)
 }
 
-/// A mail passed on. With it go the files the arguments name; where they name none, those that came with it.
-pub fn forward<'w>(write: &'w Write, me: &str, original: RawMail) -> Result<Letter<'w>, Trouble> {
+/// A forwarded mail, with the files that the arguments name; where they name none, with the attachments of the
+/// original.
+pub fn forward<'w>(
+    write: &'w ServiceWrite,
+    me: &str,
+    original: RawMail,
+) -> Result<OutgoingMail<'w>, AdapterWriteError> {
     let mut letter = common(write, me)?;
-    letter.to = addressees(write.arguments.get("to"))?;
+    letter.to = checked_addresses(write.arguments.get("to"))?;
     if letter.to.is_empty() {
-        return Err(Trouble::invalid("there is nobody to send it to"));
+        return Err(AdapterWriteError::invalid("the mail has no recipient"));
     }
     let mail = original.mail;
     let again = mail.subject.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("fwd:"));
     letter.subject = if again { mail.subject.clone() } else { format!("Fwd: {}", mail.subject) };
-    let list = |people: &[Address]| people.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let list = |people: &[MailAddress]| people.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let from = mail.from.as_ref().map(ToString::to_string).unwrap_or_default();
     let note = std::mem::take(&mut letter.text);
     letter.text = format!(
@@ -60,60 +69,63 @@ pub fn forward<'w>(write: &'w Write, me: &str, original: RawMail) -> Result<Lett
     );
     let mut files = std::mem::take(&mut letter.files);
     if let Some(html) = original.html {
-        files.insert(0, Blob { name: "message.html".into(), media_type: "text/html".into(), bytes: html.into_bytes() });
+        files.insert(
+            0,
+            AttachedFile { name: "message.html".into(), media_type: "text/html".into(), bytes: html.into_bytes() },
+        );
     }
     if write.arguments.get("attachments").is_none() {
         let attached = mail.attachments.into_iter().zip(original.contents);
-        files.extend(attached.map(|(about, bytes)| Blob {
+        files.extend(attached.map(|(about, bytes)| AttachedFile {
             name: about.name.unwrap_or_else(|| "attachment".into()),
             media_type: about.media_type,
             bytes,
         }));
     }
     if files.iter().map(|file| file.bytes.len()).sum::<usize>() > MOST_BYTES {
-        return Err(Trouble::invalid("the message is too large to be passed on"));
+        return Err(AdapterWriteError::invalid("the message is too large to be forwarded"));
     }
     letter.files = files;
     Ok(letter)
 }
 
-/// What every mail has.
-fn common<'w>(write: &'w Write, me: &str) -> Result<Letter<'w>, Trouble> {
+/// The parts that every mail has.
+fn common<'w>(write: &'w ServiceWrite, me: &str) -> Result<OutgoingMail<'w>, AdapterWriteError> {
     let from = argument(write, "from");
     if !from.is_empty() && from != "me" && !from.eq_ignore_ascii_case(me) {
-        return Err(Trouble::invalid("the connected account sends as itself only"));
+        return Err(AdapterWriteError::invalid("the connected account can only send from its own address"));
     }
-    Ok(Letter {
+    Ok(OutgoingMail {
         op: &write.op,
         at: write.at,
         from: me.to_owned(),
-        cc: addressees(write.arguments.get("cc"))?,
-        bcc: addressees(write.arguments.get("bcc"))?,
+        cc: checked_addresses(write.arguments.get("cc"))?,
+        bcc: checked_addresses(write.arguments.get("bcc"))?,
         text: argument(write, "body").to_owned(),
         html: write.arguments.get("body_html").and_then(Value::as_str).map(str::to_owned),
         files: files(write)?,
-        ..Letter::default()
+        ..OutgoingMail::default()
     })
 }
 
-fn argument<'w>(write: &'w Write, name: &str) -> &'w str {
+fn argument<'w>(write: &'w ServiceWrite, name: &str) -> &'w str {
     write.arguments.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The files the arguments name, each by a text that ends with its hash. What was handed over must be, to the byte,
-/// what the hash says.
-fn files(write: &Write) -> Result<Vec<Blob>, Trouble> {
+/// The files in the arguments, each named by a text that ends with its hash. The bytes of each file must match the
+/// hash.
+fn files(write: &ServiceWrite) -> Result<Vec<AttachedFile>, AdapterWriteError> {
     let named = write.arguments.get("attachments").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let hashed: Vec<(String, &Blob)> =
+    let hashed: Vec<(String, &AttachedFile)> =
         write.blobs.iter().map(|blob| (hex::encode(&Sha256::digest(&blob.bytes)), blob)).collect();
     let find = |wanted: &Value| {
         let wanted = wanted.as_str().map(|text| text.rsplit("sha256:").next().unwrap_or(text))?;
         hashed.iter().find(|(hash, _)| hash.eq_ignore_ascii_case(wanted)).map(|(_, blob)| (*blob).clone())
     };
-    let found: Option<Vec<Blob>> = named.iter().map(find).collect();
-    let found = found.ok_or_else(|| Trouble::invalid("an attachment is not there under the hash that names it"))?;
+    let found: Option<Vec<AttachedFile>> = named.iter().map(find).collect();
+    let found = found.ok_or_else(|| AdapterWriteError::invalid("an attachment with this hash was not found"))?;
     if found.iter().map(|file| file.bytes.len()).sum::<usize>() > MOST_BYTES {
-        return Err(Trouble::invalid("the attachments are too large"));
+        return Err(AdapterWriteError::invalid("the attachments are too large"));
     }
     Ok(found)
 }

@@ -1,98 +1,109 @@
-//! Leaving a draft for a person, and taking it away again while nobody has touched it.
+//! Creates a draft for a person, and removes it again if nobody has edited it.
 //!
-//! Takes a write, gives the draft's id as receipt. Promise: an edit changes the message inside a draft, so a
-//! draft somebody worked on is never removed.
+//! Takes a write, gives the draft's id as receipt. Promise: an edit replaces the message inside a draft, so a draft
+//! that somebody edited is never removed.
 
 use serde_json::{Value, json};
-use sluice_core::rollback::Fingerprint;
+use sluice_core::rollback::ObjectFingerprint;
 
 use super::compose;
 use super::wire::{self, ME, ask, header, need, text};
-use crate::adapter::{Before, Done, Findable, Found, Past, Reversal, Way, Write};
+use crate::adapter::{
+    AppliedWrite, BeforeState, FindableWrite, NetAccess, PastWrite, ReconcileOutcome, ServiceWrite, WriteReversal,
+};
+use crate::error::{AdapterWriteError, ExchangeError};
 use crate::mime::{self, MARK};
-use crate::net::{Request, escape};
-use crate::trouble::{Fault, Trouble};
+use crate::net::{NetRequest, escape};
 
-/// Drafts that are looked through for our mark. With more of them, absence proves nothing.
+/// Drafts that are searched for our mark. If there are more, absence proves nothing.
 const LOOK_THROUGH: usize = 100;
 
 /// Drafts of one account.
 #[derive(Debug)]
-pub struct Drafting {
-    /// Its address.
+pub struct DraftMail {
+    /// The address of the account.
     pub me: String,
 }
 
-impl Findable for Drafting {
-    fn perform(&self, net: Way<'_>, write: &Write) -> Result<Done, Trouble> {
+impl FindableWrite for DraftMail {
+    fn perform(&self, net: NetAccess<'_>, write: &ServiceWrite) -> Result<AppliedWrite, AdapterWriteError> {
         let letter = compose::fresh(write, &self.me)?;
         let message = json!({"raw": wire::encode(&mime::write(letter)?)});
-        let request = Request::post(format!("{ME}/drafts"), &json!({"message": message}));
-        let made = ask(net, request).map_err(Fault::of_write)?;
-        done(&made).map_err(Fault::of_write)
+        let request = NetRequest::post(format!("{ME}/drafts"), &json!({"message": message}));
+        let made = ask(net, request).map_err(ExchangeError::into_write_error)?;
+        done(&made).map_err(ExchangeError::into_write_error)
     }
 
-    fn reconcile(&self, net: Way<'_>, write: &Write) -> Found {
+    fn reconcile(&self, net: NetAccess<'_>, write: &ServiceWrite) -> ReconcileOutcome {
         match find(net, &write.op) {
-            Ok(Search::Found(draft)) => done(&draft).map_or(Found::Unknown, Found::Applied),
-            Ok(Search::Nowhere) => Found::Absent,
-            Ok(Search::TooMany) | Err(_) => Found::Unknown,
+            Ok(DraftSearch::Found(draft)) => done(&draft).map_or(ReconcileOutcome::Unknown, ReconcileOutcome::Applied),
+            Ok(DraftSearch::Nowhere) => ReconcileOutcome::Absent,
+            Ok(DraftSearch::TooMany) | Err(_) => ReconcileOutcome::Unknown,
         }
     }
 }
 
-impl Reversal for Drafting {
-    fn capture(&self, _net: Way<'_>, _write: &Write) -> Result<Before, Trouble> {
-        Ok(Before { state: b"none".to_vec(), print: Fingerprint::of(b"none") })
+impl WriteReversal for DraftMail {
+    fn capture(&self, _net: NetAccess<'_>, _write: &ServiceWrite) -> Result<BeforeState, AdapterWriteError> {
+        Ok(BeforeState { state: b"none".to_vec(), print: ObjectFingerprint::of(b"none") })
     }
 
-    fn present(&self, net: Way<'_>, past: Past<'_>) -> Result<Fingerprint, Trouble> {
+    fn current_fingerprint(
+        &self,
+        net: NetAccess<'_>,
+        past: PastWrite<'_>,
+    ) -> Result<ObjectFingerprint, AdapterWriteError> {
         let path = format!("{ME}/drafts/{}?format=minimal", escape(past.receipt));
-        match ask(net, Request::get(path)) {
-            Ok(draft) => print(&draft).map_err(Fault::of_look),
-            Err(fault) if fault.is_status(404) => Ok(Fingerprint::of(b"none")),
-            Err(fault) => Err(fault.of_look()),
+        match ask(net, NetRequest::get(path)) {
+            Ok(draft) => draft_fingerprint(&draft).map_err(ExchangeError::into_read_error),
+            Err(fault) if fault.is_status(404) => Ok(ObjectFingerprint::of(b"none")),
+            Err(fault) => Err(fault.into_read_error()),
         }
     }
 
-    fn undo(&self, net: Way<'_>, past: Past<'_>) -> Result<Done, Trouble> {
+    fn undo(&self, net: NetAccess<'_>, past: PastWrite<'_>) -> Result<AppliedWrite, AdapterWriteError> {
         let path = format!("{ME}/drafts/{}", escape(past.receipt));
-        ask(net, Request::delete(path)).map_err(Fault::of_write)?;
+        ask(net, NetRequest::delete(path)).map_err(ExchangeError::into_write_error)?;
         let result = json!({"draft_id": past.receipt, "removed": true});
-        Ok(Done { receipt: past.receipt.to_owned(), result, after: Some(Fingerprint::of(b"none")), undo_until: None })
+        Ok(AppliedWrite {
+            receipt: past.receipt.to_owned(),
+            result,
+            after: Some(ObjectFingerprint::of(b"none")),
+            undo_until: None,
+        })
     }
 }
 
-fn done(draft: &Value) -> Result<Done, Fault> {
+fn done(draft: &Value) -> Result<AppliedWrite, ExchangeError> {
     let id = need(draft, "id")?;
     let result = json!({"draft_id": id, "message_id": draft.pointer("/message/id")});
-    Ok(Done { receipt: id, result, after: Some(print(draft)?), undo_until: None })
+    Ok(AppliedWrite { receipt: id, result, after: Some(draft_fingerprint(draft)?), undo_until: None })
 }
 
-/// The message inside is another one after each edit.
-fn print(draft: &Value) -> Result<Fingerprint, Fault> {
-    let message = draft.pointer("/message/id").and_then(Value::as_str).ok_or(Fault::Garbled)?;
-    Ok(Fingerprint::of(format!("{}/{message}", need(draft, "id")?).as_bytes()))
+/// Each edit replaces the message inside.
+fn draft_fingerprint(draft: &Value) -> Result<ObjectFingerprint, ExchangeError> {
+    let message = draft.pointer("/message/id").and_then(Value::as_str).ok_or(ExchangeError::Garbled)?;
+    Ok(ObjectFingerprint::of(format!("{}/{message}", need(draft, "id")?).as_bytes()))
 }
 
-enum Search {
+enum DraftSearch {
     Found(Value),
     Nowhere,
     TooMany,
 }
 
-fn find(net: Way<'_>, op: &str) -> Result<Search, Fault> {
-    let list = ask(net, Request::get(format!("{ME}/drafts?maxResults={LOOK_THROUGH}")))?;
+fn find(net: NetAccess<'_>, op: &str) -> Result<DraftSearch, ExchangeError> {
+    let list = ask(net, NetRequest::get(format!("{ME}/drafts?maxResults={LOOK_THROUGH}")))?;
     let drafts = list.get("drafts").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     for draft in drafts {
         let Some(id) = draft.pointer("/message/id").and_then(Value::as_str) else { continue };
         match ask(net, wire::head(id, &[MARK])) {
-            Ok(message) if header(&message, MARK) == Some(op) => return Ok(Search::Found(draft.clone())),
+            Ok(message) if header(&message, MARK) == Some(op) => return Ok(DraftSearch::Found(draft.clone())),
             Ok(_) => {}
             Err(fault) if fault.is_status(404) => {}
             Err(fault) => return Err(fault),
         }
     }
     let more = text(&list, "nextPageToken").is_some_and(|token| !token.is_empty());
-    Ok(if more { Search::TooMany } else { Search::Nowhere })
+    Ok(if more { DraftSearch::TooMany } else { DraftSearch::Nowhere })
 }

@@ -1,58 +1,60 @@
-//! Setting labels, and putting them back as they were.
+//! Sets labels, and restores the earlier ones.
 //!
-//! Takes names as people see them, gives the service's ids. Promise: a label is never a way to the trash or
-//! out of a draft, and only what the write changed is changed back.
+//! Takes names as people see them, gives the service's ids. Promise: a label can never move a message to the trash or
+//! out of a draft, and an undo restores only what the write changed.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sluice_core::rollback::Fingerprint;
+use sluice_core::rollback::ObjectFingerprint;
 
 use super::trash::TRASH;
 use super::wire::{self, ME, ask, text};
-use crate::adapter::{Absolute, Before, Done, Found, Past, Reversal, Way, Write};
-use crate::net::{Request, escape};
-use crate::trouble::{Fault, Trouble};
+use crate::adapter::{
+    AbsoluteWrite, AppliedWrite, BeforeState, NetAccess, PastWrite, ReconcileOutcome, ServiceWrite, WriteReversal,
+};
+use crate::error::{AdapterWriteError, ExchangeError};
+use crate::net::{NetRequest, escape};
 
-/// Labels only the service itself sets.
+/// Labels that only the service itself sets.
 const FIXED: [&str; 3] = ["SENT", "DRAFT", "CHAT"];
-/// Labels that are deletes by another name: those have their own capability and their own rules.
+/// Labels that delete a message: deletes have their own capability and their own rules.
 const ELSEWHERE: [&str; 2] = [TRASH, "SPAM"];
 
 /// Labels of messages.
 #[derive(Debug)]
-pub struct Labelling;
+pub struct LabelMail;
 
-/// Which labels some messages have, in the one form that is hashed and kept.
+/// The labels of some messages, in the one form that is hashed and stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Kept", into = "Kept")]
-pub struct State {
+#[serde(from = "StoredLabelState", into = "StoredLabelState")]
+pub struct LabelState {
     messages: BTreeMap<String, Vec<String>>,
-    /// The labels that the write sets or removes: only those are compared and put back. Nothing in what earlier releases
-    /// kept, where all of them are.
+    /// The labels that the write sets or removes: only those are compared and restored. `None` in states that earlier
+    /// releases stored, which hold all labels.
     touched: Option<Vec<String>>,
 }
 
-/// What is kept of a [`State`].
+/// The stored form of a [`LabelState`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Kept {
+enum StoredLabelState {
     Touched { touched: Vec<String>, messages: BTreeMap<String, Vec<String>> },
     All(BTreeMap<String, Vec<String>>),
 }
 
-impl From<Kept> for State {
-    fn from(kept: Kept) -> Self {
+impl From<StoredLabelState> for LabelState {
+    fn from(kept: StoredLabelState) -> Self {
         match kept {
-            Kept::Touched { touched, messages } => Self { messages, touched: Some(touched) },
-            Kept::All(messages) => Self { messages, touched: None },
+            StoredLabelState::Touched { touched, messages } => Self { messages, touched: Some(touched) },
+            StoredLabelState::All(messages) => Self { messages, touched: None },
         }
     }
 }
 
-impl From<State> for Kept {
-    fn from(state: State) -> Self {
+impl From<LabelState> for StoredLabelState {
+    fn from(state: LabelState) -> Self {
         match state.touched {
             Some(touched) => Self::Touched { touched, messages: state.messages },
             None => Self::All(state.messages),
@@ -60,17 +62,17 @@ impl From<State> for Kept {
     }
 }
 
-impl State {
-    /// Nothing yet, of a write that sets or removes these labels.
-    pub fn touching<'l>(labels: impl IntoIterator<Item = &'l str>) -> Self {
+impl LabelState {
+    /// An empty state for a write that sets or removes these labels.
+    pub fn new_for_labels<'l>(labels: impl IntoIterator<Item = &'l str>) -> Self {
         let mut touched: Vec<String> = labels.into_iter().map(str::to_owned).collect();
         touched.sort_unstable();
         touched.dedup();
         Self { messages: BTreeMap::new(), touched: Some(touched) }
     }
 
-    /// The same, of the write whose past this is.
-    pub fn like(&self) -> Self {
+    /// An empty state for the same write.
+    pub fn empty_like(&self) -> Self {
         Self { messages: BTreeMap::new(), touched: self.touched.clone() }
     }
 
@@ -79,8 +81,8 @@ impl State {
         self.touched.as_ref().is_none_or(|touched| touched.iter().any(|one| one == label))
     }
 
-    /// How messages are now, as far as the write touches them.
-    pub fn look(mut self, net: Way<'_>, ids: &[&str]) -> Result<Self, Fault> {
+    /// Reads the present labels of messages, as far as the write touches them.
+    pub fn fetch(mut self, net: NetAccess<'_>, ids: &[&str]) -> Result<Self, ExchangeError> {
         let state = &mut self;
         for id in ids {
             state.insert(id, labels_of(net, id)?);
@@ -88,7 +90,7 @@ impl State {
         Ok(self)
     }
 
-    /// What differs between what the write left and now, in words for people.
+    /// The differences between what the write left and now, in words for people.
     pub fn difference(&self, now: &Self) -> Vec<String> {
         let mut words = Vec::new();
         for (id, before) in &self.messages {
@@ -106,12 +108,12 @@ impl State {
         words
     }
 
-    /// Notes one message.
+    /// Adds one message.
     pub fn insert(&mut self, id: &str, labels: Vec<String>) {
         self.messages.insert(id.to_owned(), labels);
     }
 
-    /// Whether it holds none.
+    /// Whether it holds no messages.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
@@ -126,24 +128,26 @@ impl State {
         self.messages.iter().map(|(id, labels)| (id.as_str(), labels.as_slice()))
     }
 
-    /// What was kept to go back to.
-    pub fn read(before: &[u8]) -> Result<Self, Trouble> {
-        serde_json::from_slice(before).map_err(|_| Trouble::invalid("what was kept to go back cannot be read"))
+    /// Reads a stored state.
+    pub fn read(before: &[u8]) -> Result<Self, AdapterWriteError> {
+        serde_json::from_slice(before)
+            .map_err(|_| AdapterWriteError::invalid("the stored state for the rollback cannot be read"))
     }
 
-    /// Its print: of the labels that the write touches, and no others. That the owner opened the mail is no change.
-    pub fn print(&self) -> Fingerprint {
+    /// Its fingerprint: only over the labels that the write touches. A mail that the owner opened does not count as
+    /// changed.
+    pub fn fingerprint(&self) -> ObjectFingerprint {
         let touched = |labels: &Vec<String>| -> Vec<String> {
             labels.iter().filter(|label| self.touches(label)).cloned().collect()
         };
         let seen: BTreeMap<&String, Vec<String>> =
             self.messages.iter().map(|(id, labels)| (id, touched(labels))).collect();
-        Fingerprint::of(&serde_json::to_vec(&seen).unwrap_or_default())
+        ObjectFingerprint::of(&serde_json::to_vec(&seen).unwrap_or_default())
     }
 
-    /// To go back to.
-    pub fn before(&self) -> Before {
-        Before { state: self.bytes(), print: self.print() }
+    /// The form that is stored for a rollback.
+    pub fn before(&self) -> BeforeState {
+        BeforeState { state: self.bytes(), print: self.fingerprint() }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -152,33 +156,44 @@ impl State {
 }
 
 /// The labels of a message.
-pub fn labels_of(net: Way<'_>, id: &str) -> Result<Vec<String>, Fault> {
+pub fn labels_of(net: NetAccess<'_>, id: &str) -> Result<Vec<String>, ExchangeError> {
     ask(net, wire::message(id, "minimal")).map(|message| wire::label_ids(&message))
 }
 
-/// Puts the labels of each message back as they were.
-pub fn restore(net: Way<'_>, before: &[u8]) -> Result<Done, Trouble> {
-    let wanted = State::read(before)?;
-    let mut after = wanted.like();
+/// Restores the labels of each message.
+pub fn restore(net: NetAccess<'_>, before: &[u8]) -> Result<AppliedWrite, AdapterWriteError> {
+    let wanted = LabelState::read(before)?;
+    let mut after = wanted.empty_like();
     let mut touched = false;
     for (id, _) in wanted.each() {
-        let now = put_back(net, id, &wanted, &mut touched)
-            .map_err(|fault| if touched { fault.of_write().halfway() } else { fault.of_write() })?;
+        let now = put_back(net, id, &wanted, &mut touched).map_err(|fault| {
+            if touched { fault.into_write_error().after_first_step() } else { fault.into_write_error() }
+        })?;
         after.insert(id, now);
     }
     let result = json!({"message_ids": wanted.messages.keys().collect::<Vec<_>>(), "restored": true});
-    Ok(Done { receipt: format!("restored {}", after.len()), result, after: Some(after.print()), undo_until: None })
+    Ok(AppliedWrite {
+        receipt: format!("restored {}", after.len()),
+        result,
+        after: Some(after.fingerprint()),
+        undo_until: None,
+    })
 }
 
-/// Puts the labels of one message back that the write touched. `touched` says whether anything was changed.
-pub fn put_back(net: Way<'_>, id: &str, before: &State, touched: &mut bool) -> Result<Vec<String>, Fault> {
+/// Restores the labels of one message that the write touched. `touched` says whether anything was changed.
+pub fn put_back(
+    net: NetAccess<'_>,
+    id: &str,
+    before: &LabelState,
+    touched: &mut bool,
+) -> Result<Vec<String>, ExchangeError> {
     let wanted = before.messages.get(id).map(Vec::as_slice).unwrap_or_default();
     let mut now = labels_of(net, id)?;
     let has = |labels: &[String], label: &str| labels.iter().any(|one| one == label);
     if has(&now, TRASH) && !has(wanted, TRASH) {
-        ask(net, Request::post_empty(format!("{ME}/messages/{}/untrash", escape(id))))?;
+        ask(net, NetRequest::post_empty(format!("{ME}/messages/{}/untrash", escape(id))))?;
         *touched = true;
-        // What the service itself put back with it is not the same everywhere.
+        // What the service restores itself differs between servers.
         now = labels_of(net, id)?;
     }
     let free = |label: &&String| !FIXED.contains(&label.as_str()) && before.touches(label);
@@ -192,102 +207,114 @@ pub fn put_back(net: Way<'_>, id: &str, before: &State, touched: &mut bool) -> R
     Ok(wire::label_ids(&message))
 }
 
-fn modify(id: &str, body: &Value) -> Request {
-    Request::post(format!("{ME}/messages/{}/modify", escape(id)), body)
+fn modify(id: &str, body: &Value) -> NetRequest {
+    NetRequest::post(format!("{ME}/messages/{}/modify", escape(id)), body)
 }
 
-/// What a write asks for, in ids.
-struct Wish<'w> {
+/// The labels that a write asks for, as ids.
+struct LabelEdit<'w> {
     id: &'w str,
     add: Vec<String>,
     remove: Vec<String>,
 }
 
-fn wish<'w>(net: Way<'_>, write: &'w Write) -> Result<Wish<'w>, Trouble> {
+fn resolve_edit<'w>(net: NetAccess<'_>, write: &'w ServiceWrite) -> Result<LabelEdit<'w>, AdapterWriteError> {
     let id = write.arguments.get("message_id").and_then(Value::as_str).filter(|id| !id.is_empty());
-    let id = id.ok_or_else(|| Trouble::invalid("no message is named"))?;
+    let id = id.ok_or_else(|| AdapterWriteError::invalid("no message is named"))?;
     let names = |name: &str| -> Vec<&str> {
         write.arguments.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
     };
     let (add, remove) = (names("add_labels"), names("remove_labels"));
     if add.is_empty() && remove.is_empty() {
-        return Err(Trouble::invalid("no label is named"));
+        return Err(AdapterWriteError::invalid("no label is named"));
     }
-    let known = ask(net, Request::get(format!("{ME}/labels"))).map_err(Fault::of_look)?;
+    let known = ask(net, NetRequest::get(format!("{ME}/labels"))).map_err(ExchangeError::into_read_error)?;
     let known = known.get("labels").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let resolve = |name: &str| -> Result<String, Trouble> {
+    let resolve = |name: &str| -> Result<String, AdapterWriteError> {
         let same = |label: &&Value, by: &str| text(label, by).is_some_and(|one| one.eq_ignore_ascii_case(name));
         let found = known.iter().find(|label| text(label, "id") == Some(name));
         let found = found.or_else(|| known.iter().find(|label| same(label, "name")));
-        let id = found.and_then(|label| text(label, "id")).ok_or_else(|| Trouble::invalid("there is no such label"))?;
+        let id = found
+            .and_then(|label| text(label, "id"))
+            .ok_or_else(|| AdapterWriteError::invalid("there is no such label"))?;
         if FIXED.contains(&id) || ELSEWHERE.contains(&id) {
-            return Err(Trouble::invalid("this label cannot be set; deleting has a capability of its own"));
+            return Err(AdapterWriteError::invalid(
+                "this label cannot be set; use the delete capability to delete a message",
+            ));
         }
         Ok(id.to_owned())
     };
     let all = |names: Vec<&str>| names.into_iter().map(resolve).collect::<Result<Vec<_>, _>>();
     let (add, remove) = (all(add)?, all(remove)?);
     if add.iter().any(|label| remove.contains(label)) {
-        return Err(Trouble::invalid("a label cannot be set and removed at once"));
+        return Err(AdapterWriteError::invalid("a label cannot be set and removed at once"));
     }
-    Ok(Wish { id, add, remove })
+    Ok(LabelEdit { id, add, remove })
 }
 
-impl Absolute for Labelling {
-    fn perform(&self, net: Way<'_>, write: &Write) -> Result<Done, Trouble> {
-        let wish = wish(net, write)?;
+impl AbsoluteWrite for LabelMail {
+    fn perform(&self, net: NetAccess<'_>, write: &ServiceWrite) -> Result<AppliedWrite, AdapterWriteError> {
+        let wish = resolve_edit(net, write)?;
         let body = json!({"addLabelIds": wish.add, "removeLabelIds": wish.remove});
-        let message = ask(net, modify(wish.id, &body)).map_err(Fault::of_write)?;
+        let message = ask(net, modify(wish.id, &body)).map_err(ExchangeError::into_write_error)?;
         Ok(done(&wish, wire::label_ids(&message)))
     }
 
-    fn reconcile(&self, net: Way<'_>, write: &Write) -> Found {
-        let Ok(wish) = wish(net, write) else { return Found::Unknown };
+    fn reconcile(&self, net: NetAccess<'_>, write: &ServiceWrite) -> ReconcileOutcome {
+        let Ok(wish) = resolve_edit(net, write) else { return ReconcileOutcome::Unknown };
         match labels_of(net, wish.id) {
             Ok(now) => {
                 let applied = wish.add.iter().all(|label| now.contains(label))
                     && !wish.remove.iter().any(|label| now.contains(label));
-                if applied { Found::Applied(done(&wish, now)) } else { Found::Absent }
+                if applied { ReconcileOutcome::Applied(done(&wish, now)) } else { ReconcileOutcome::Absent }
             }
-            Err(fault) if fault.is_status(404) => Found::Absent,
-            Err(_) => Found::Unknown,
+            Err(fault) if fault.is_status(404) => ReconcileOutcome::Absent,
+            Err(_) => ReconcileOutcome::Unknown,
         }
     }
 }
 
-impl Reversal for Labelling {
-    fn capture(&self, net: Way<'_>, write: &Write) -> Result<Before, Trouble> {
-        let wish = wish(net, write)?;
-        wish.state().look(net, &[wish.id]).map(|state| state.before()).map_err(Fault::of_look)
+impl WriteReversal for LabelMail {
+    fn capture(&self, net: NetAccess<'_>, write: &ServiceWrite) -> Result<BeforeState, AdapterWriteError> {
+        let wish = resolve_edit(net, write)?;
+        wish.state().fetch(net, &[wish.id]).map(|state| state.before()).map_err(ExchangeError::into_read_error)
     }
 
-    fn present(&self, net: Way<'_>, past: Past<'_>) -> Result<Fingerprint, Trouble> {
+    fn current_fingerprint(
+        &self,
+        net: NetAccess<'_>,
+        past: PastWrite<'_>,
+    ) -> Result<ObjectFingerprint, AdapterWriteError> {
         let id = past.write.arguments.get("message_id").and_then(Value::as_str).unwrap_or_default();
-        State::read(past.before)?.like().look(net, &[id]).map(|state| state.print()).map_err(Fault::of_look)
+        LabelState::read(past.before)?
+            .empty_like()
+            .fetch(net, &[id])
+            .map(|state| state.fingerprint())
+            .map_err(ExchangeError::into_read_error)
     }
 
-    fn difference(&self, net: Way<'_>, past: Past<'_>) -> Result<Vec<String>, Trouble> {
-        let before = State::read(past.before)?;
+    fn difference(&self, net: NetAccess<'_>, past: PastWrite<'_>) -> Result<Vec<String>, AdapterWriteError> {
+        let before = LabelState::read(past.before)?;
         let ids: Vec<&str> = before.each().map(|(id, _)| id).collect();
-        let now = before.like().look(net, &ids).map_err(Fault::of_look)?;
+        let now = before.empty_like().fetch(net, &ids).map_err(ExchangeError::into_read_error)?;
         Ok(before.difference(&now))
     }
 
-    fn undo(&self, net: Way<'_>, past: Past<'_>) -> Result<Done, Trouble> {
+    fn undo(&self, net: NetAccess<'_>, past: PastWrite<'_>) -> Result<AppliedWrite, AdapterWriteError> {
         restore(net, past.before)
     }
 }
 
-impl Wish<'_> {
-    /// Nothing yet, of the labels it touches.
-    fn state(&self) -> State {
-        State::touching(self.add.iter().chain(&self.remove).map(String::as_str))
+impl LabelEdit<'_> {
+    /// An empty state for the labels that it touches.
+    fn state(&self) -> LabelState {
+        LabelState::new_for_labels(self.add.iter().chain(&self.remove).map(String::as_str))
     }
 }
 
-fn done(wish: &Wish<'_>, labels: Vec<String>) -> Done {
+fn done(wish: &LabelEdit<'_>, labels: Vec<String>) -> AppliedWrite {
     let mut after = wish.state();
     let result = json!({"message_id": wish.id, "labels": labels});
     after.insert(wish.id, labels);
-    Done { receipt: "labels set".into(), result, after: Some(after.print()), undo_until: None }
+    AppliedWrite { receipt: "labels set".into(), result, after: Some(after.fingerprint()), undo_until: None }
 }

@@ -1,38 +1,38 @@
-//! The adapter against answers written down by hand: what the demo's service never does.
+//! Tests of the adapter with hand-written answers: what the demo's service never does.
 
 use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use super::Gmail;
-use crate::adapter::{Change, Cursor, SyncAdapter as _, SyncTrouble};
-use crate::net::{Net, NetError, Reply, Request};
-use crate::trouble::Cause;
+use super::GmailAdapter;
+use crate::adapter::{SyncAdapter as _, SyncChange, SyncCursor, SyncError};
+use crate::error::FailureCause;
+use crate::net::{Net, NetError, NetRequest, NetResponse};
 
-/// Answers in order; each is for a path that holds these words.
-struct Script(VecDeque<(&'static str, Said)>);
+/// Answers in order; each is for a path that contains these words.
+struct ScriptedNet(VecDeque<(&'static str, ScriptedReply)>);
 
-/// What the service says, or where the exchange was lost.
-type Said = Result<(u16, Value), NetError>;
+/// The answer of the service, or where the exchange was lost.
+type ScriptedReply = Result<(u16, Value), NetError>;
 
-impl Net for Script {
-    fn exchange(&mut self, request: Request) -> Result<Reply, NetError> {
+impl Net for ScriptedNet {
+    fn exchange(&mut self, request: NetRequest) -> Result<NetResponse, NetError> {
         let (wanted, answer) = self.0.pop_front().unwrap_or_else(|| panic!("not expected: {}", request.path));
         assert!(request.path.contains(wanted), "{} instead of {wanted}", request.path);
-        answer.map(|(status, body)| Reply { status, headers: Vec::new(), body: body.to_string().into_bytes() })
+        answer.map(|(status, body)| NetResponse { status, headers: Vec::new(), body: body.to_string().into_bytes() })
     }
 }
 
-fn script(answers: impl IntoIterator<Item = (&'static str, Result<(u16, Value), NetError>)>) -> Script {
-    Script(answers.into_iter().collect())
+fn script(answers: impl IntoIterator<Item = (&'static str, Result<(u16, Value), NetError>)>) -> ScriptedNet {
+    ScriptedNet(answers.into_iter().collect())
 }
 
-fn gmail() -> Gmail {
-    Gmail::new("me@alder.example").unwrap()
+fn gmail() -> GmailAdapter {
+    GmailAdapter::new("me@alder.example").unwrap()
 }
 
-fn since(history: &str, page: Option<&str>) -> Cursor {
-    Cursor(json!({"since": {"history": history, "page": page}}).to_string())
+fn since(history: &str, page: Option<&str>) -> SyncCursor {
+    SyncCursor(json!({"since": {"history": history, "page": page}}).to_string())
 }
 
 #[test]
@@ -48,8 +48,8 @@ fn a_message_too_large_to_be_let_in_is_kept_with_its_head() {
         ("/messages/m1?format=metadata", Ok((200, head))),
     ]);
     let page = gmail().changes(&mut net, Some(&since("7", None))).unwrap();
-    let Some(Change::Put(item)) = page.changes.last() else { panic!("{page:?}") };
-    let open = crate::mime::open(item);
+    let Some(SyncChange::Put(item)) = page.changes.last() else { panic!("{page:?}") };
+    let open = crate::mime::parse_item(item);
     assert!(open.mail.cut);
     assert_eq!((open.mail.size, open.mail.received), (26_000_000, 5_000));
     assert_eq!(open.mail.from.map(|from| from.address).as_deref(), Some("li@x.example"));
@@ -88,7 +88,7 @@ fn a_page_of_the_feed_that_is_forgotten_is_read_from_the_beginning_and_a_feed_th
     ]);
     assert_eq!(gmail().changes(&mut net, Some(&since("5", Some("old")))).unwrap().next, since("6", None));
     let mut net = script([("startHistoryId=5", Ok((404, json!({}))))]);
-    assert_eq!(gmail().changes(&mut net, Some(&since("5", None))), Err(SyncTrouble::Expired));
+    assert_eq!(gmail().changes(&mut net, Some(&since("5", None))), Err(SyncError::Expired));
 }
 
 #[test]
@@ -105,8 +105,11 @@ fn entries_of_one_message_become_one_change() {
     ]);
     let page = gmail().changes(&mut net, Some(&since("7", None))).unwrap();
     let labels = vec!["INBOX".to_owned(), "UNREAD".to_owned()];
-    let expected =
-        [Change::LabelNames(vec![]), Change::Labels { id: "a".into(), labels }, Change::Gone { id: "b".into() }];
+    let expected = [
+        SyncChange::LabelNames(vec![]),
+        SyncChange::Labels { id: "a".into(), labels },
+        SyncChange::Gone { id: "b".into() },
+    ];
     assert_eq!(page.changes, expected);
 }
 
@@ -115,26 +118,26 @@ fn a_limit_means_later_and_a_missing_permission_means_a_person() {
     let reason = |reason: &str| json!({"error": {"errors": [{"reason": reason}]}});
     let mut net = script([("/history", Ok((403, reason("rateLimitExceeded"))))]);
     let answer = gmail().changes(&mut net, Some(&since("7", None)));
-    assert!(matches!(answer, Err(SyncTrouble::Later(why)) if why.cause == Cause::RateLimited));
+    assert!(matches!(answer, Err(SyncError::Later(why)) if why.cause == FailureCause::RateLimited));
     let mut net = script([("/history", Ok((403, reason("insufficientPermissions"))))]);
     let answer = gmail().changes(&mut net, Some(&since("7", None)));
-    assert!(matches!(answer, Err(SyncTrouble::Stopped(why)) if why.cause == Cause::Permission));
+    assert!(matches!(answer, Err(SyncError::Stopped(why)) if why.cause == FailureCause::Permission));
 }
 
-/// A message of this id, so large that a page ends with it.
-fn large(id: &str) -> Said {
+/// A message with this id, so large that a page ends after it.
+fn large(id: &str) -> ScriptedReply {
     Ok((200, json!({"id": id, "threadId": id, "internalDate": "5", "raw": "QUFB".repeat(3 << 20)})))
 }
 
-fn small(id: &str) -> Said {
+fn small(id: &str) -> ScriptedReply {
     Ok((200, json!({"id": id, "threadId": id, "internalDate": "5", "raw": "QUFB"})))
 }
 
-/// The messages a page puts.
-fn put(page: &crate::adapter::Page) -> Vec<&str> {
+/// The messages that a page puts.
+fn put(page: &crate::adapter::SyncPage) -> Vec<&str> {
     let mut put = Vec::new();
     for change in &page.changes {
-        if let Change::Put(item) = change {
+        if let SyncChange::Put(item) = change {
             put.push(item.id.as_str());
         }
     }
@@ -143,8 +146,8 @@ fn put(page: &crate::adapter::Page) -> Vec<&str> {
 
 #[test]
 fn a_cut_page_goes_on_after_its_last_message_however_the_list_has_moved_meanwhile() {
-    let full = Cursor(json!({"full": {"history": "7", "page": null, "done": 0, "total": 3}}).to_string());
-    let list = |ids: &[&str]| -> Said {
+    let full = SyncCursor(json!({"full": {"history": "7", "page": null, "done": 0, "total": 3}}).to_string());
+    let list = |ids: &[&str]| -> ScriptedReply {
         let messages: Vec<Value> = ids.iter().map(|id| json!({"id": id, "threadId": id})).collect();
         Ok((200, json!({"messages": messages})))
     };
@@ -158,7 +161,7 @@ fn a_cut_page_goes_on_after_its_last_message_however_the_list_has_moved_meanwhil
     for (now, left) in [
         (vec!["a", "b", "c"], vec!["b", "c"]),
         (vec!["new", "a", "b", "c"], vec!["b", "c"]),
-        // Somebody deleted what it was cut off after: a count would pass over the next one.
+        // Somebody deleted the message after which the page was cut off: a count would skip the next one.
         (vec!["b", "c"], vec!["b", "c"]),
     ] {
         let rest = [("/messages?maxResults=50", list(&now)), ("/messages/b", small("b")), ("/messages/c", small("c"))];
@@ -179,13 +182,13 @@ fn a_cut_feed_goes_on_from_the_position_that_is_done_and_one_position_is_never_t
         let read = [("/messages/a?format=raw", large("a")), ("/messages/x?format=minimal", small("x"))];
         let page = gmail().changes(&mut script(asked.chain(read)), Some(&since("7", page))).unwrap();
         assert_eq!((page.next, page.more), (since("11", None), true), "what comes in meanwhile is behind it");
-        assert!(!page.changes.contains(&Change::Gone { id: "b".into() }));
+        assert!(!page.changes.contains(&SyncChange::Gone { id: "b".into() }));
     }
 }
 
 #[test]
 fn a_place_that_an_earlier_release_counted_is_done_again() {
-    let counted = Cursor(json!({"since": {"history": "7", "page": null, "skip": 2}}).to_string());
+    let counted = SyncCursor(json!({"since": {"history": "7", "page": null, "skip": 2}}).to_string());
     let entry = |id: &str| json!({"messagesDeleted": [{"message": {"id": id}}]});
     let feed = json!({"historyId": "9", "history": [entry("a"), entry("b")]});
     let mut net = script([("/history", Ok((200, feed))), ("/labels", Ok((200, json!({}))))]);

@@ -1,23 +1,23 @@
-//! The API's wire: paths, JSON and errors.
+//! The wire format of the API: paths, JSON and errors.
 //!
-//! Takes a request, gives its JSON or a [`Fault`]. Promise: ids are one segment of a path whatever is in
-//! them, and what the service says about an error is kept apart from our own words, short and not yet screened.
+//! Takes a request, gives its JSON or a [`ExchangeError`]. Promise: an id is exactly one segment of a path, whatever it
+//! contains, and the service's words about an error are kept apart from ours, short and not yet screened.
 
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
-use sluice_core::json::{Reading, reading};
+use sluice_core::json::{JsonTextKind, classify};
 
-use crate::adapter::{RawItem, Way};
-use crate::net::{Request, escape};
-use crate::trouble::Fault;
+use crate::adapter::{NetAccess, RawItem};
+use crate::error::ExchangeError;
+use crate::net::{NetRequest, escape};
 
 /// How much of an error's own words is kept, in characters.
 const LONGEST_SAID: usize = 1_000;
-/// Where everything of the connected account is.
+/// The path of the connected account.
 pub const ME: &str = "/gmail/v1/users/me";
-/// The name under which the service's receiving servers record what they checked about a sender.
+/// The name under which the service's receiving servers record their checks of a sender.
 const RECEIVER: &str = "mx.google.com";
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -25,15 +25,15 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Asks, and reads the answer.
-pub fn ask(net: Way<'_>, request: Request) -> Result<Value, Fault> {
-    let reply = net.exchange(request).map_err(Fault::Net)?;
+/// Sends a request and reads the answer.
+pub fn ask(net: NetAccess<'_>, request: NetRequest) -> Result<Value, ExchangeError> {
+    let reply = net.exchange(request).map_err(ExchangeError::Net)?;
     if (200..300).contains(&reply.status) {
         return match reply.body.as_slice() {
             [] => Ok(Value::Null),
-            // Of a key that is given twice two readers take two values.
-            body if reading(body) == Reading::Repeated => Err(Fault::Garbled),
-            body => serde_json::from_slice(body).map_err(|_| Fault::Garbled),
+            // Two readers take two values of a key that is given twice.
+            body if classify(body) == JsonTextKind::Repeated => Err(ExchangeError::Garbled),
+            body => serde_json::from_slice(body).map_err(|_| ExchangeError::Garbled),
         };
     }
     let retry_after_s = reply.header("retry-after").and_then(|text| text.trim().parse().ok());
@@ -42,32 +42,32 @@ pub fn ask(net: Way<'_>, request: Request) -> Result<Value, Fault> {
     let known = reason.chars().take(40).filter(char::is_ascii_alphanumeric).collect();
     let said = body.pointer("/error/message").and_then(Value::as_str);
     let said = said.map(|text| text.chars().take(LONGEST_SAID).collect());
-    Err(Fault::Status { status: reply.status, reason: known, retry_after_s, said })
+    Err(ExchangeError::Status { status: reply.status, reason: known, retry_after_s, said })
 }
 
 /// A message by id, in a form the API knows: `minimal`, `metadata`, `raw`.
-pub fn message(id: &str, form: &str) -> Request {
-    Request::get(format!("{ME}/messages/{}?format={form}", escape(id)))
+pub fn message(id: &str, form: &str) -> NetRequest {
+    NetRequest::get(format!("{ME}/messages/{}?format={form}", escape(id)))
 }
 
 /// A message's head: only these headers.
-pub fn head(id: &str, names: &[&str]) -> Request {
+pub fn head(id: &str, names: &[&str]) -> NetRequest {
     let mut path = format!("{ME}/messages/{}?format=metadata", escape(id));
     for name in names {
         path.push_str("&metadataHeaders=");
         path.push_str(&escape(name));
     }
-    Request::get(path)
+    NetRequest::get(path)
 }
 
-/// A text member.
+/// A member that is text.
 pub fn text<'v>(value: &'v Value, name: &str) -> Option<&'v str> {
     value.get(name).and_then(Value::as_str)
 }
 
-/// A member that must be there.
-pub fn need(value: &Value, name: &str) -> Result<String, Fault> {
-    text(value, name).filter(|text| !text.is_empty()).map(str::to_owned).ok_or(Fault::Garbled)
+/// A required member.
+pub fn need(value: &Value, name: &str) -> Result<String, ExchangeError> {
+    text(value, name).filter(|text| !text.is_empty()).map(str::to_owned).ok_or(ExchangeError::Garbled)
 }
 
 /// The labels of a message.
@@ -86,7 +86,7 @@ pub fn header<'v>(message: &'v Value, name: &str) -> Option<&'v str> {
     text(found, "value")
 }
 
-/// A number the API writes as text.
+/// A number that the API writes as text.
 pub fn number(value: &Value, name: &str) -> Option<i64> {
     match value.get(name)? {
         Value::String(text) => text.parse().ok(),
@@ -95,24 +95,24 @@ pub fn number(value: &Value, name: &str) -> Option<i64> {
     }
 }
 
-/// Bytes as the API writes them.
+/// Encodes bytes as the API does.
 pub fn encode(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// Bytes as the API wrote them.
-pub fn decode(text: &str) -> Result<Vec<u8>, Fault> {
-    BASE64.decode(text).map_err(|_| Fault::Garbled)
+/// Decodes bytes that the API encoded.
+pub fn decode(text: &str) -> Result<Vec<u8>, ExchangeError> {
+    BASE64.decode(text).map_err(|_| ExchangeError::Garbled)
 }
 
-/// A whole message as an item.
-pub fn item(message: &Value) -> Result<RawItem, Fault> {
-    let raw = decode(text(message, "raw").ok_or(Fault::Garbled)?)?;
+/// A complete message as an item.
+pub fn item(message: &Value) -> Result<RawItem, ExchangeError> {
+    let raw = decode(text(message, "raw").ok_or(ExchangeError::Garbled)?)?;
     Ok(RawItem { size: raw.len() as u64, raw, ..bare(message)? })
 }
 
 /// A message of which only the head could be fetched.
-pub fn cut_item(message: &Value) -> Result<RawItem, Fault> {
+pub fn cut_item(message: &Value) -> Result<RawItem, ExchangeError> {
     let headers = message.pointer("/payload/headers").and_then(Value::as_array);
     let mut raw = String::new();
     for header in headers.into_iter().flatten() {
@@ -127,7 +127,7 @@ pub fn cut_item(message: &Value) -> Result<RawItem, Fault> {
     Ok(RawItem { raw: raw.into_bytes(), cut: true, size, ..bare(message)? })
 }
 
-fn bare(message: &Value) -> Result<RawItem, Fault> {
+fn bare(message: &Value) -> Result<RawItem, ExchangeError> {
     let id = need(message, "id")?;
     Ok(RawItem {
         thread: text(message, "threadId").unwrap_or(&id).to_owned(),

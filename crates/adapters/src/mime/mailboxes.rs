@@ -1,14 +1,14 @@
-//! Addresses of a header field, by one strict reading of our own.
+//! Parses the addresses of a header field by one strict reading of our own.
 //!
-//! Takes the value of a field on one line, gives the addresses it names. Promise: it names an address only where
-//! RFC 5322 leaves no choice, and says so where it does.
+//! Takes the value of a field on one line, gives the addresses in it. Promise: it gives an address only where RFC 5322
+//! allows one reading, and reports an ambiguity otherwise.
 
-/// One piece of a value.
+/// One token of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Token {
+enum AddressToken {
     /// A word without quotes, dots included.
     Atom(String),
-    /// What stood between quotes.
+    /// The text between quotes.
     Quoted(String),
     /// One of `< > @ , ; :`.
     Sign(char),
@@ -16,30 +16,32 @@ enum Token {
     Gap,
 }
 
-/// The addresses a value names, in order. Nothing if it can be read in two ways.
+/// The addresses of a value, in order. `None` if it can be read in two ways.
 pub fn read(value: &str) -> Option<Vec<String>> {
     let tokens = tokens(value)?;
     let (mut found, mut in_group, mut one) = (Vec::new(), false, Vec::new());
     let mut in_angle = false;
     for token in tokens {
         match token {
-            Token::Sign('<') if !in_angle => in_angle = true,
-            Token::Sign('>') if in_angle => in_angle = false,
-            Token::Sign('<' | '>') => return None,
-            Token::Sign(',' | ';' | ':') if in_angle => return None,
-            Token::Sign(',') => {
+            AddressToken::Sign('<') if !in_angle => in_angle = true,
+            AddressToken::Sign('>') if in_angle => in_angle = false,
+            AddressToken::Sign('<' | '>') => return None,
+            AddressToken::Sign(',' | ';' | ':') if in_angle => return None,
+            AddressToken::Sign(',') => {
                 found.extend(mailbox(&std::mem::take(&mut one))?);
                 continue;
             }
-            Token::Sign(';') => {
+            AddressToken::Sign(';') => {
                 if !std::mem::take(&mut in_group) {
                     return None;
                 }
                 found.extend(mailbox(&std::mem::take(&mut one))?);
                 continue;
             }
-            Token::Sign(':') => {
-                let is_name = one.iter().all(|token| matches!(token, Token::Atom(_) | Token::Quoted(_) | Token::Gap));
+            AddressToken::Sign(':') => {
+                let is_name = one
+                    .iter()
+                    .all(|token| matches!(token, AddressToken::Atom(_) | AddressToken::Quoted(_) | AddressToken::Gap));
                 if in_group || !is_name {
                     return None;
                 }
@@ -47,7 +49,7 @@ pub fn read(value: &str) -> Option<Vec<String>> {
                 one.clear();
                 continue;
             }
-            Token::Sign(_) | Token::Atom(_) | Token::Quoted(_) | Token::Gap => {}
+            AddressToken::Sign(_) | AddressToken::Atom(_) | AddressToken::Quoted(_) | AddressToken::Gap => {}
         }
         one.push(token);
     }
@@ -59,15 +61,16 @@ pub fn read(value: &str) -> Option<Vec<String>> {
 }
 
 /// The address of one mailbox, if it has one.
-fn mailbox(tokens: &[Token]) -> Option<Option<String>> {
-    let is_word = |token: &Token| matches!(token, Token::Atom(_) | Token::Quoted(_) | Token::Gap);
+fn mailbox(tokens: &[AddressToken]) -> Option<Option<String>> {
+    let is_word =
+        |token: &AddressToken| matches!(token, AddressToken::Atom(_) | AddressToken::Quoted(_) | AddressToken::Gap);
     let tokens = trimmed(tokens);
-    let Some(open) = tokens.iter().position(|token| *token == Token::Sign('<')) else {
-        // A name alone is nobody who could be answered.
+    let Some(open) = tokens.iter().position(|token| *token == AddressToken::Sign('<')) else {
+        // A name without an address: there is nobody to reply to.
         return if tokens.iter().all(is_word) { Some(None) } else { spec(tokens).map(Some) };
     };
     let (name, rest) = tokens.split_at(open);
-    let (Some(Token::Sign('>')), Some(inner)) = (rest.last(), rest.get(1..rest.len().saturating_sub(1))) else {
+    let (Some(AddressToken::Sign('>')), Some(inner)) = (rest.last(), rest.get(1..rest.len().saturating_sub(1))) else {
         return None;
     };
     let inner = trimmed(inner);
@@ -75,23 +78,23 @@ fn mailbox(tokens: &[Token]) -> Option<Option<String>> {
         return name.iter().all(is_word).then_some(None);
     }
     let address = spec(inner)?;
-    // A name that is itself an address is one only if it is the same.
+    // A name that is itself an address counts only if it is the same address.
     let named = name.iter().all(is_word) || spec(trimmed(name)).is_some_and(|named| named == address);
     named.then_some(Some(address))
 }
 
-fn trimmed(tokens: &[Token]) -> &[Token] {
-    let from = tokens.iter().position(|token| *token != Token::Gap).unwrap_or(tokens.len());
-    let to = tokens.iter().rposition(|token| *token != Token::Gap).map_or(from, |at| at + 1);
+fn trimmed(tokens: &[AddressToken]) -> &[AddressToken] {
+    let from = tokens.iter().position(|token| *token != AddressToken::Gap).unwrap_or(tokens.len());
+    let to = tokens.iter().rposition(|token| *token != AddressToken::Gap).map_or(from, |at| at + 1);
     tokens.get(from..to).unwrap_or_default()
 }
 
 /// An address and nothing else.
-fn spec(tokens: &[Token]) -> Option<String> {
-    let [local, Token::Sign('@'), Token::Atom(domain)] = tokens else { return None };
+fn spec(tokens: &[AddressToken]) -> Option<String> {
+    let [local, AddressToken::Sign('@'), AddressToken::Atom(domain)] = tokens else { return None };
     let local = match local {
-        Token::Atom(text) if !text.contains("=?") => text.clone(),
-        Token::Quoted(text) if text.chars().all(|c| c.is_ascii_alphanumeric() || "._- ".contains(c)) => {
+        AddressToken::Atom(text) if !text.contains("=?") => text.clone(),
+        AddressToken::Quoted(text) if text.chars().all(|c| c.is_ascii_alphanumeric() || "._- ".contains(c)) => {
             format!("\"{text}\"")
         }
         _ => return None,
@@ -100,21 +103,21 @@ fn spec(tokens: &[Token]) -> Option<String> {
         let plain = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
         !label.is_empty() && label.chars().all(plain)
     };
-    // Signs that nobody sees, and signs that look like others, make one address of two.
+    // Invisible characters and lookalikes turn one address into two.
     let visible = local.chars().all(|c| c.is_ascii() || c.is_alphanumeric());
     let edges = local.starts_with('.') || local.ends_with('.') || local.contains("..");
     (domain.split('.').all(label) && !edges && visible).then(|| format!("{local}@{domain}"))
 }
 
-/// Cuts a value into pieces. Nothing if a quote or a comment has no end, or a sign has no place in it.
-fn tokens(value: &str) -> Option<Vec<Token>> {
+/// Splits a value into tokens. `None` if a quote or a comment has no end, or a sign is not allowed where it is.
+fn tokens(value: &str) -> Option<Vec<AddressToken>> {
     let mut tokens = Vec::new();
     let mut chars = value.chars().peekable();
     while let Some(c) = chars.next() {
         match c {
             ' ' | '\t' => {
-                if tokens.last() != Some(&Token::Gap) {
-                    tokens.push(Token::Gap);
+                if tokens.last() != Some(&AddressToken::Gap) {
+                    tokens.push(AddressToken::Gap);
                 }
             }
             '"' => {
@@ -126,7 +129,7 @@ fn tokens(value: &str) -> Option<Vec<Token>> {
                         other => text.push(other),
                     }
                 }
-                tokens.push(Token::Quoted(text));
+                tokens.push(AddressToken::Quoted(text));
             }
             '(' => {
                 let mut depth = 1_usize;
@@ -140,11 +143,11 @@ fn tokens(value: &str) -> Option<Vec<Token>> {
                         _ => {}
                     }
                 }
-                if tokens.last() != Some(&Token::Gap) {
-                    tokens.push(Token::Gap);
+                if tokens.last() != Some(&AddressToken::Gap) {
+                    tokens.push(AddressToken::Gap);
                 }
             }
-            '<' | '>' | '@' | ',' | ';' | ':' => tokens.push(Token::Sign(c)),
+            '<' | '>' | '@' | ',' | ';' | ':' => tokens.push(AddressToken::Sign(c)),
             ')' | '\\' | '[' | ']' => return None,
             c if c.is_control() => return None,
             c => {
@@ -156,7 +159,7 @@ fn tokens(value: &str) -> Option<Vec<Token>> {
                     text.push(next);
                     chars.next();
                 }
-                tokens.push(Token::Atom(text));
+                tokens.push(AddressToken::Atom(text));
             }
         }
     }

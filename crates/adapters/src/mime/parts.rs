@@ -1,8 +1,8 @@
-//! The parts of a mail, divided by one strict reading of our own.
+//! Splits a mail into its parts by one strict reading of our own.
 //!
-//! Takes bytes, gives the head, every leaf of the tree of parts in the order in which they stand there, and what has to
-//! be added for parts that were opened and never closed. Promise: a boundary is a whole line, one pass over the lines
-//! finds all of them, and what was not closed is read to its end instead of being lost.
+//! Takes bytes, gives the head, every leaf of the tree of parts in document order, and the text that must be added for
+//! parts that were opened and never closed. Promise: a boundary is a whole line, one pass over the lines finds all of
+//! them, and an unclosed part is read to its end instead of being lost.
 
 use std::borrow::Cow;
 
@@ -11,59 +11,59 @@ use mail_parser::decoders::charsets::map::charset_decoder;
 use mail_parser::decoders::quoted_printable::quoted_printable_decode;
 use mail_parser::parsers::MessageStream;
 use mail_parser::{ContentType, HeaderValue};
-use sluice_core::mail::head::{self, Field, Head};
+use sluice_core::mail::head::{self, MailHead, MailHeaderField};
 
-/// Multiparts inside one another that are opened.
+/// Most multiparts inside one another that are opened.
 const DEEPEST: usize = 50;
-/// Leaves of one mail that are looked at.
+/// Most leaves of one mail that are read.
 const MOST_LEAVES: usize = 1_000;
 
 /// A part that holds no other parts.
 #[derive(Debug)]
-pub struct Leaf<'m> {
-    /// Its header fields.
-    pub head: Head<'m>,
-    /// Its content as it stands there.
+pub struct MimeLeaf<'m> {
+    /// The header fields of the part.
+    pub head: MailHead<'m>,
+    /// The content as it is in the mail, not decoded.
     pub body: &'m [u8],
-    /// What it says it is.
-    pub kind: LeafKind,
-    /// Whether it is part of what a reader is shown first, and no attachment.
+    /// The part's own description of its content.
+    pub kind: MimeLeafKind,
+    /// Whether it is part of the body that a reader shows first, and not an attachment.
     pub is_body: bool,
 }
 
-/// What a leaf says about itself.
+/// A leaf's own description of its content.
 #[derive(Debug)]
-pub struct LeafKind {
-    /// Its media type in lower case.
+pub struct MimeLeafKind {
+    /// The media type in lower case.
     pub media_type: String,
-    /// Its character set, if it names one.
+    /// The character set, if it names one.
     pub charset: Option<String>,
-    /// Its file name, if it has one.
+    /// The file name, if it has one.
     pub name: Option<String>,
 }
 
-impl LeafKind {
+impl MimeLeafKind {
     /// Whether it is text of any kind.
     pub fn is_text(&self) -> bool {
         self.media_type == "text" || self.media_type.starts_with("text/")
     }
 }
 
-/// A mail, divided.
+/// A mail split into its parts.
 #[derive(Debug)]
-pub struct Parts<'m> {
+pub struct MimeParts<'m> {
     /// The head of the mail itself.
-    pub head: Head<'m>,
+    pub head: MailHead<'m>,
     /// All leaves.
-    pub leaves: Vec<Leaf<'m>>,
-    /// What is missing, and where: closing lines of parts that were opened and never closed.
+    pub leaves: Vec<MimeLeaf<'m>>,
+    /// The missing text and where it belongs: closing lines of parts that were opened and never closed.
     pub missing: Vec<(usize, Vec<u8>)>,
-    /// Whether every reader finds these parts: no boundary is named in two ways or never met, no part's head is odd.
+    /// Whether every reader finds these parts: no boundary is named in two ways or missing, and no part's head is odd.
     pub is_certain: bool,
 }
 
-/// A multipart whose end was not met yet.
-struct Open {
+/// A multipart whose end was not found yet.
+struct OpenMultipart {
     boundary: Vec<u8>,
     is_alternative: bool,
     is_related: bool,
@@ -71,42 +71,42 @@ struct Open {
     met: usize,
 }
 
-/// Where a leaf stands in its multipart.
+/// The place of a leaf in its multipart.
 #[derive(Clone, Copy)]
-struct LeafPlace {
+struct LeafPosition {
     is_alternative: bool,
     is_related: bool,
-    /// Which of its parts it is, from 1 on.
+    /// The number of the part, counted from 1.
     number: usize,
 }
 
-impl Open {
-    fn place(&self) -> LeafPlace {
-        LeafPlace { is_alternative: self.is_alternative, is_related: self.is_related, number: self.met }
+impl OpenMultipart {
+    fn place(&self) -> LeafPosition {
+        LeafPosition { is_alternative: self.is_alternative, is_related: self.is_related, number: self.met }
     }
 }
 
-/// What a part turned out to be.
-enum Sort {
-    Leaf(LeafKind),
-    Multipart(Open),
+/// The kind of a part.
+enum MimePartKind {
+    Leaf(MimeLeafKind),
+    Multipart(OpenMultipart),
 }
 
-impl<'m> Parts<'m> {
-    /// Divides a mail.
+impl<'m> MimeParts<'m> {
+    /// Splits a mail.
     pub fn of(bytes: &'m [u8]) -> Self {
-        let head = Head::of(bytes);
+        let head = MailHead::of(bytes);
         let body = head.body;
         let mut parts = Self { head: head.clone(), leaves: Vec::new(), missing: Vec::new(), is_certain: true };
-        match parts.sort(&head, false, 0) {
-            Sort::Leaf(kind) => parts.leaf(head, bytes.get(body..).unwrap_or_default(), kind, None),
-            Sort::Multipart(open) => parts.walk(bytes, body, open),
+        match parts.classify_part(&head, false, 0) {
+            MimePartKind::Leaf(kind) => parts.leaf(head, bytes.get(body..).unwrap_or_default(), kind, None),
+            MimePartKind::Multipart(open) => parts.walk(bytes, body, open),
         }
         parts
     }
 
-    /// The bytes with everything closed that was opened.
-    pub fn closed(&self, bytes: &'m [u8]) -> Cow<'m, [u8]> {
+    /// The bytes with every open part closed.
+    pub fn close_open_parts(&self, bytes: &'m [u8]) -> Cow<'m, [u8]> {
         if self.missing.is_empty() {
             return Cow::Borrowed(bytes);
         }
@@ -123,10 +123,10 @@ impl<'m> Parts<'m> {
         Cow::Owned(whole)
     }
 
-    fn walk(&mut self, bytes: &'m [u8], start: usize, root: Open) {
+    fn walk(&mut self, bytes: &'m [u8], start: usize, root: OpenMultipart) {
         let mut stack = vec![root];
-        // The leaf whose end was not met yet: its head, what it is, and where its content begins.
-        let mut current: Option<(Head<'m>, LeafKind, usize)> = None;
+        // The leaf whose end was not found yet: its head, its kind, and where its content begins.
+        let mut current: Option<(MailHead<'m>, MimeLeafKind, usize)> = None;
         let mut at = start;
         while at < bytes.len() {
             let next = head::next_line(bytes, at);
@@ -137,7 +137,7 @@ impl<'m> Parts<'m> {
                 continue;
             };
             if let Some((head, kind, from)) = current.take() {
-                let place = stack.last().map(Open::place);
+                let place = stack.last().map(OpenMultipart::place);
                 self.leaf(head, before_break(bytes, from, at), kind, place);
             }
             for unclosed in stack.drain(level + 1..).rev() {
@@ -155,27 +155,27 @@ impl<'m> Parts<'m> {
             if let Some(open) = stack.last_mut() {
                 open.met += 1;
             }
-            let head = Head::until(bytes, at, |line| boundary(line, &stack).is_some());
+            let head = MailHead::until(bytes, at, |line| boundary(line, &stack).is_some());
             self.is_certain &= head.is_certain;
             at = head.body;
-            match self.sort(&head, is_digest, stack.len()) {
-                Sort::Leaf(kind) => current = Some((head, kind, at)),
-                Sort::Multipart(open) => {
-                    // A line that opens the one and closes the other does what each reader looks for first.
+            match self.classify_part(&head, is_digest, stack.len()) {
+                MimePartKind::Leaf(kind) => current = Some((head, kind, at)),
+                MimePartKind::Multipart(open) => {
+                    // A line that opens one part and closes another means whatever each reader looks for first.
                     self.is_certain &= !stack.iter().any(|outer| are_confusable(&outer.boundary, &open.boundary));
                     stack.push(open);
                 }
             }
         }
         if let Some((head, kind, from)) = current.take() {
-            let place = stack.last().map(Open::place);
+            let place = stack.last().map(OpenMultipart::place);
             self.leaf(head, before_break(bytes, from, bytes.len()), kind, place);
         }
-        // What was announced and never met is no part for some and text for others.
+        // A part that was announced but never found is no part for some readers and text for others.
         if stack.iter().any(|open| open.met == 0) {
             self.is_certain = false;
             if self.leaves.is_empty() {
-                let kind = LeafKind { media_type: "text/plain".into(), charset: None, name: None };
+                let kind = MimeLeafKind { media_type: "text/plain".into(), charset: None, name: None };
                 let head = self.head.clone();
                 self.leaf(head, bytes.get(start..).unwrap_or_default(), kind, None);
             }
@@ -185,8 +185,8 @@ impl<'m> Parts<'m> {
         }
     }
 
-    /// What a part says it is.
-    fn sort(&mut self, head: &Head<'m>, in_digest: bool, depth: usize) -> Sort {
+    /// The kind of a part, by its own description.
+    fn classify_part(&mut self, head: &MailHead<'m>, in_digest: bool, depth: usize) -> MimePartKind {
         let kind = self.value(head, "content-type");
         let disposition = self.value(head, "content-disposition");
         let media_type = match &kind {
@@ -202,7 +202,7 @@ impl<'m> Parts<'m> {
             let ours = head.named("content-type").next().and_then(|field| own_boundary(&field.unfolded()));
             self.is_certain &= ours.as_deref() == Some(theirs) && !theirs.is_empty() && depth < DEEPEST;
             if let (Some(ours), true) = (ours, depth < DEEPEST) {
-                return Sort::Multipart(Open {
+                return MimePartKind::Multipart(OpenMultipart {
                     boundary: ours.into_bytes(),
                     is_alternative: media_type == "multipart/alternative",
                     is_related: media_type == "multipart/related",
@@ -215,12 +215,12 @@ impl<'m> Parts<'m> {
             from.as_ref().and_then(|value| value.attribute(name)).map(str::to_owned)
         };
         let name = attribute(&disposition, "filename").or_else(|| attribute(&kind, "name"));
-        Sort::Leaf(LeafKind { charset: attribute(&kind, "charset"), name, media_type })
+        MimePartKind::Leaf(MimeLeafKind { charset: attribute(&kind, "charset"), name, media_type })
     }
 
-    /// A field whose value has parameters. Where several of them differ, which one counts is not certain.
-    fn value(&mut self, head: &Head<'m>, name: &str) -> Option<ContentType<'static>> {
-        let field = match head.one(name) {
+    /// A field whose value has parameters. Where several such fields differ, it is not certain which one counts.
+    fn value(&mut self, head: &MailHead<'m>, name: &str) -> Option<ContentType<'static>> {
+        let field = match head.single_field(name) {
             Ok(field) => field?,
             Err(first) => {
                 self.is_certain = false;
@@ -230,21 +230,21 @@ impl<'m> Parts<'m> {
         with_parameters(field)
     }
 
-    fn leaf(&mut self, head: Head<'m>, body: &'m [u8], kind: LeafKind, place: Option<LeafPlace>) {
+    fn leaf(&mut self, head: MailHead<'m>, body: &'m [u8], kind: MimeLeafKind, place: Option<LeafPosition>) {
         if self.leaves.len() >= MOST_LEAVES {
             self.is_certain = false;
             return;
         }
-        let mut leaf = Leaf { head, body, kind, is_body: false };
+        let mut leaf = MimeLeaf { head, body, kind, is_body: false };
         leaf.is_body = leaf.is_shown_first(place);
         self.is_certain &= !leaf.kind.is_text() || leaf.is_decoded_alike();
         self.leaves.push(leaf);
     }
 }
 
-impl Leaf<'_> {
-    /// Whether it is part of what a reader is shown first: the rule of JMAP (RFC 8621, section 4.1.4).
-    fn is_shown_first(&self, place: Option<LeafPlace>) -> bool {
+impl MimeLeaf<'_> {
+    /// Whether it is part of the body that a reader shows first: the rule of JMAP (RFC 8621, section 4.1.4).
+    fn is_shown_first(&self, place: Option<LeafPosition>) -> bool {
         if !matches!(self.kind.media_type.as_str(), "text/plain" | "text/html" | "text") {
             return false;
         }
@@ -268,9 +268,10 @@ impl Leaf<'_> {
         decoded.map_or(Cow::Borrowed(self.body), Cow::Owned)
     }
 
-    /// Whether every reader decodes it, and to the same: it names one encoding plainly, and does not end inside a sign.
+    /// Whether every reader decodes it to the same content: it names one encoding plainly, and does not end inside a
+    /// character.
     fn is_decoded_alike(&self) -> bool {
-        let Ok(field) = self.head.one("content-transfer-encoding") else { return false };
+        let Ok(field) = self.head.single_field("content-transfer-encoding") else { return false };
         let Some(field) = field else { return true };
         let value = field.unfolded().to_ascii_lowercase();
         let ends_in_blank = field.value.trim_ascii_end().len() < field.value.len();
@@ -287,7 +288,7 @@ impl Leaf<'_> {
         }
     }
 
-    /// Its content as text. Bytes that are none in its character set are replaced.
+    /// Its content as text. Bytes that are invalid in its character set are replaced.
     pub fn text(&self) -> String {
         let content = self.content();
         let decoder = self.kind.charset.as_deref().and_then(|charset| charset_decoder(charset.as_bytes()));
@@ -298,8 +299,8 @@ impl Leaf<'_> {
     }
 }
 
-/// Reads a value with parameters.
-fn with_parameters(field: &Field<'_>) -> Option<ContentType<'static>> {
+/// Parses a value with parameters.
+fn with_parameters(field: &MailHeaderField<'_>) -> Option<ContentType<'static>> {
     let mut value = field.value.to_vec();
     value.push(b'\n');
     match MessageStream::new(&value).parse_content_type().into_owned() {
@@ -308,7 +309,7 @@ fn with_parameters(field: &Field<'_>) -> Option<ContentType<'static>> {
     }
 }
 
-/// The boundary that a value names, by a reading that leaves nothing to choose; nothing if it is not named plainly.
+/// The boundary in a value, by a reading without any choice; `None` if it is not plain.
 fn own_boundary(value: &str) -> Option<String> {
     let mut rest = value.get(value.find(';')? + 1..)?;
     if value.contains('(') && !value.contains('"') {
@@ -349,10 +350,10 @@ fn own_boundary(value: &str) -> Option<String> {
     }
 }
 
-/// Which open multipart a line belongs to, innermost first, and whether it closes it.
-fn boundary(line: &[u8], stack: &[Open]) -> Option<(usize, bool)> {
+/// The open multipart that a line belongs to, innermost first, and whether the line closes it.
+fn boundary(line: &[u8], stack: &[OpenMultipart]) -> Option<(usize, bool)> {
     let rest = line.strip_prefix(b"--")?.trim_ascii_end();
-    let at = |(level, open): (usize, &Open)| match rest.strip_prefix(open.boundary.as_slice())? {
+    let at = |(level, open): (usize, &OpenMultipart)| match rest.strip_prefix(open.boundary.as_slice())? {
         b"" => Some((level, false)),
         b"--" => Some((level, true)),
         _ => None,
@@ -360,8 +361,8 @@ fn boundary(line: &[u8], stack: &[Open]) -> Option<(usize, bool)> {
     stack.iter().enumerate().rev().find_map(at)
 }
 
-/// Whether a line holds a boundary behind a lone carriage return, which ends a line for some readers.
-fn hides_boundary(line: &[u8], stack: &[Open]) -> bool {
+/// Whether a line hides a boundary after a lone carriage return, which ends a line for some readers.
+fn hides_boundary(line: &[u8], stack: &[OpenMultipart]) -> bool {
     if !line.contains(&b'\r') {
         return false;
     }
@@ -370,7 +371,7 @@ fn hides_boundary(line: &[u8], stack: &[Open]) -> bool {
     boundary(first, stack).is_some() || pieces.any(|piece| boundary(piece, stack).is_some())
 }
 
-/// Whether a line of one boundary can be taken for a line of the other.
+/// Whether a line of one boundary can be mistaken for a line of the other.
 fn are_confusable(one: &[u8], other: &[u8]) -> bool {
     let closes = |long: &[u8], short: &[u8]| long.strip_prefix(short).is_some_and(|rest| matches!(rest, b"" | b"--"));
     closes(one, other) || closes(other, one)
@@ -380,7 +381,7 @@ fn closing(boundary: &[u8]) -> Vec<u8> {
     [b"--", boundary, b"--\r\n"].concat()
 }
 
-/// The bytes of a part up to the line of its boundary, whose line break belongs to the boundary.
+/// The bytes of a part up to its boundary line; the line break before it belongs to the boundary.
 fn before_break(bytes: &[u8], from: usize, at: usize) -> &[u8] {
     let part = bytes.get(from..at).unwrap_or_default();
     match part.strip_suffix(b"\n") {
@@ -389,7 +390,7 @@ fn before_break(bytes: &[u8], from: usize, at: usize) -> &[u8] {
     }
 }
 
-/// Decodes what can be decoded: signs that have no place in it are skipped.
+/// Decodes as much as possible: invalid characters are skipped.
 fn lenient_base64(bytes: &[u8]) -> Vec<u8> {
     let known = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let end = bytes.iter().position(|&byte| byte == b'=').unwrap_or(bytes.len());
@@ -398,7 +399,7 @@ fn lenient_base64(bytes: &[u8]) -> Vec<u8> {
     base64_decode(signs.get(..whole).unwrap_or_default()).unwrap_or_default()
 }
 
-/// Decodes what can be decoded: an equals sign that means nothing stays.
+/// Decodes as much as possible: an equals sign without a meaning stays.
 fn lenient_quoted(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let digit =
@@ -451,10 +452,10 @@ mod tests {
         let raw =
             b"Content-Type: multipart/mixed; boundary=o\n\n--o\nContent-Type: multipart/alternative; boundary=i\n\n\
             --i\nContent-Type: text/plain\n\nwords\n--o\nContent-Type: text/html\n\n<p>more</p>\n";
-        let parts = Parts::of(raw);
+        let parts = MimeParts::of(raw);
         assert!(parts.is_certain);
-        assert_eq!(parts.leaves.iter().map(Leaf::text).collect::<Vec<_>>(), ["words", "<p>more</p>"]);
-        let closed = String::from_utf8(parts.closed(raw).into_owned()).unwrap();
+        assert_eq!(parts.leaves.iter().map(MimeLeaf::text).collect::<Vec<_>>(), ["words", "<p>more</p>"]);
+        let closed = String::from_utf8(parts.close_open_parts(raw).into_owned()).unwrap();
         assert!(closed.contains("words\n--i--\r\n--o\n") && closed.ends_with("--o--\r\n"), "{closed}");
     }
 
@@ -467,7 +468,7 @@ mod tests {
             "Content-Transfer-Encoding: base64\nContent-Transfer-Encoding: 7bit\n\naGVsbG8=\n",
             "Content-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: multipart/mixed; boundary=b--\n\n--b--\n\nx\n",
         ] {
-            assert!(!Parts::of(odd.as_bytes()).is_certain, "{odd}");
+            assert!(!MimeParts::of(odd.as_bytes()).is_certain, "{odd}");
         }
     }
 

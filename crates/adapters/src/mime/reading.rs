@@ -1,8 +1,8 @@
 //! A mail as two readers read it: our own strict reading, and the library's.
 //!
-//! Takes bytes, gives a [`RawMail`] made of our own reading. Promise: a sender, a subject or a text is given as certain
-//! only where the library, asked the same, says the same; all else is named in [`Mail::ambiguous`], and a sender
-//! or subject in doubt is given as readings, never as a fact.
+//! Takes bytes, gives a [`RawMail`] made from our own reading. Promise: a sender, a subject or a text is given as
+//! certain only where the library gives the same; every other part is named in [`Mail::ambiguous`], and an ambiguous
+//! sender or subject is given as readings, never as a fact.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +11,23 @@ use mail_parser::{Address as Parsed, HeaderName, HeaderValue as ParsedValue, Mes
 use mail_parser::{MimeHeaders as _, PartType};
 use sha2::{Digest as _, Sha256};
 use sluice_core::hex;
-use sluice_core::mail::doubt::{HEAD, PARTS, RECIPIENTS, SENDER, SUBJECT};
-use sluice_core::mail::head::{Field, Head};
-use sluice_core::mail::{Address, Ambiguity, Attachment};
+use sluice_core::mail::authenticity::{HEAD, PARTS, RECIPIENTS, SENDER, SUBJECT};
+use sluice_core::mail::head::{MailHead, MailHeaderField};
+use sluice_core::mail::{MailAddress, MailAmbiguity, MailAttachment};
 
-use super::parts::{Leaf, Parts};
-use super::{MARK, MOST_PARTS, MOST_PEOPLE, RawMail, cut, mailboxes, words};
+use super::parts::{MimeLeaf, MimeParts};
+use super::{MARK, MOST_PARTS, MOST_PEOPLE, RawMail, cut, encoded_words, mailboxes};
 
-/// Most readings of one thing that are kept.
+/// Most readings of one part that are kept.
 const MOST_READINGS: usize = 4;
 
-/// What stands for the reading of a reader that is not asked here.
+/// Stands for the reading of a reader that is not consulted here.
 const ANOTHER: &str = "something else, for another reader";
 
 /// Reads a mail.
 pub fn read(bytes: &[u8]) -> RawMail {
-    let parts = Parts::of(bytes);
-    let closed = parts.closed(bytes);
+    let parts = MimeParts::of(bytes);
+    let closed = parts.close_open_parts(bytes);
     let library = MessageParser::default().parse(closed.as_ref());
     let mut doubts = BTreeSet::new();
     let head = &parts.head;
@@ -40,9 +40,9 @@ pub fn read(bytes: &[u8]) -> RawMail {
     let mut raw = RawMail::default();
     let (mut sender, mut subject) = (sender(head, library.as_ref()), subject(head, library.as_ref()));
     if doubts.contains(HEAD) {
-        // Where the head itself is in doubt, a third reader may name what neither of these two does.
-        sender = sender.in_doubt();
-        subject = subject.in_doubt();
+        // If the head itself is ambiguous, a third reader may find a sender that neither of these two does.
+        sender = sender.into_ambiguous();
+        subject = subject.into_ambiguous();
     }
     raw.mail.from = sender.certain;
     raw.mail.subject = subject.certain.unwrap_or_default();
@@ -60,7 +60,7 @@ pub fn read(bytes: &[u8]) -> RawMail {
         }
     }
     if !doubts.is_empty() {
-        raw.mail.ambiguous = Some(Ambiguity {
+        raw.mail.ambiguous = Some(MailAmbiguity {
             reasons: doubts.into_iter().map(str::to_owned).collect(),
             senders: sender.readings,
             subjects: subject.readings,
@@ -76,20 +76,20 @@ pub fn read(bytes: &[u8]) -> RawMail {
     raw
 }
 
-/// Texts and attachments.
-fn fill(raw: &mut RawMail, parts: &Parts<'_>) {
+/// Adds texts and attachments.
+fn fill(raw: &mut RawMail, parts: &MimeParts<'_>) {
     let shown = |media_type: &'static str| {
-        let is_shown = move |leaf: &&Leaf<'_>| {
+        let is_shown = move |leaf: &&MimeLeaf<'_>| {
             leaf.is_body && (leaf.kind.media_type == "text/html") == (media_type == "text/html")
         };
-        let texts: Vec<String> = parts.leaves.iter().filter(is_shown).take(MOST_PARTS).map(Leaf::text).collect();
+        let texts: Vec<String> = parts.leaves.iter().filter(is_shown).take(MOST_PARTS).map(MimeLeaf::text).collect();
         (!texts.is_empty()).then(|| texts.join("\n"))
     };
     raw.text = shown("text/plain");
     raw.html = shown("text/html");
     for leaf in parts.leaves.iter().filter(|leaf| !leaf.is_body).take(MOST_PARTS) {
         let content = if leaf.kind.is_text() { leaf.text().into_bytes() } else { leaf.content().into_owned() };
-        raw.mail.attachments.push(Attachment {
+        raw.mail.attachments.push(MailAttachment {
             name: leaf.kind.name.as_deref().map(cut),
             media_type: cut(&leaf.kind.media_type),
             size: content.len() as u64,
@@ -99,11 +99,11 @@ fn fill(raw: &mut RawMail, parts: &Parts<'_>) {
     }
 }
 
-/// Whether the library finds the same fields at the same places, and the body where we do.
-fn is_divided_alike(head: &Head<'_>, library: Option<&Message<'_>>) -> bool {
+/// Whether the library finds the same fields at the same places, and the same start of the body.
+fn is_divided_alike(head: &MailHead<'_>, library: Option<&Message<'_>>) -> bool {
     let Some(root) = library.and_then(|message| message.parts.first()) else { return head.fields.is_empty() };
     let at = |offset: u32| usize::try_from(offset).unwrap_or(usize::MAX);
-    // The library takes the envelope line of a mailbox file for a field of its own, which must not be a sender.
+    // The library reads the envelope line of a mailbox file as a field, which must not become a sender.
     let theirs =
         root.headers.iter().filter(|field| at(field.offset_field) >= head.start || field.name == HeaderName::From);
     head.fields.iter().map(|field| field.at).eq(theirs.map(|field| at(field.offset_field)))
@@ -111,8 +111,8 @@ fn is_divided_alike(head: &Head<'_>, library: Option<&Message<'_>>) -> bool {
 }
 
 /// Whether the library finds the same texts in the same order.
-fn are_texts_alike(parts: &Parts<'_>, library: &Message<'_>) -> bool {
-    // A file whose encoding is broken it gives as text. It is none.
+fn are_texts_alike(parts: &MimeParts<'_>, library: &Message<'_>) -> bool {
+    // The library gives a file with a broken encoding as text, which it is not.
     let is_broken_file = |part: &&MessagePart<'_>| {
         part.is_encoding_problem && part.content_type().is_some_and(|kind| !kind.ctype().eq_ignore_ascii_case("text"))
     };
@@ -122,7 +122,7 @@ fn are_texts_alike(parts: &Parts<'_>, library: &Message<'_>) -> bool {
     for leaf in parts.leaves.iter().filter(|leaf| leaf.kind.is_text()) {
         let Some(part) = theirs.next() else { return false };
         let theirs = part.text_contents().unwrap_or_default();
-        // What it cannot decode it gives as it stands there.
+        // The library gives undecodable content as it is in the mail.
         let is_same = same_words(&leaf.text(), theirs)
             || (part.is_encoding_problem && same_words(&String::from_utf8_lossy(leaf.body), theirs));
         if !is_same {
@@ -136,15 +136,15 @@ fn same_words(one: &str, other: &str) -> bool {
     one.split_whitespace().eq(other.split_whitespace())
 }
 
-/// What was read: a value both readers name, or each of the readings.
-struct Read<T> {
+/// The result of reading: one value that both readers give, or each of the readings.
+struct FieldReading<T> {
     certain: Option<T>,
     readings: Vec<String>,
 }
 
-impl<T: ToString> Read<T> {
-    /// The same, no longer certain.
-    fn in_doubt(self) -> Self {
+impl<T: ToString> FieldReading<T> {
+    /// The same, but no longer certain.
+    fn into_ambiguous(self) -> Self {
         match self.certain {
             Some(one) => Self { certain: None, readings: vec![cut(&one.to_string()), ANOTHER.to_owned()] },
             None if self.readings.is_empty() => {
@@ -155,7 +155,7 @@ impl<T: ToString> Read<T> {
     }
 }
 
-fn in_doubt<T>(all: impl Iterator<Item = String>) -> Read<T> {
+fn ambiguous_readings<T>(all: impl Iterator<Item = String>) -> FieldReading<T> {
     let mut readings: Vec<String> = Vec::new();
     for one in all.map(|one| cut(&one)) {
         if !readings.contains(&one) && readings.len() < MOST_READINGS {
@@ -165,74 +165,78 @@ fn in_doubt<T>(all: impl Iterator<Item = String>) -> Read<T> {
     if readings.is_empty() {
         readings.push(String::new());
     }
-    Read { certain: None, readings }
+    FieldReading { certain: None, readings }
 }
 
-fn sender(head: &Head<'_>, library: Option<&Message<'_>>) -> Read<Address> {
+fn sender(head: &MailHead<'_>, library: Option<&Message<'_>>) -> FieldReading<MailAddress> {
     let theirs = library.and_then(Message::from).map(listed).unwrap_or_default();
-    let ours = match head.one("from") {
+    let ours = match head.single_field("from") {
         Ok(None) => Some(Vec::new()),
         Ok(Some(field)) => mailboxes::read(&field.unfolded()),
         Err(_) => None,
     };
     let same = ours.is_some_and(|ours| are_same(&ours, &theirs));
     match theirs.as_slice() {
-        [] if same => Read { certain: None, readings: Vec::new() },
-        [one] if same => Read { certain: Some(one.clone()), readings: Vec::new() },
-        // Several senders: who of them is meant, each reader chooses.
-        _ => in_doubt(head.named("from").map(Field::unfolded).chain(theirs.iter().map(ToString::to_string))),
+        [] if same => FieldReading { certain: None, readings: Vec::new() },
+        [one] if same => FieldReading { certain: Some(one.clone()), readings: Vec::new() },
+        // Several senders: each reader chooses which one is meant.
+        _ => ambiguous_readings(
+            head.named("from").map(MailHeaderField::unfolded).chain(theirs.iter().map(ToString::to_string)),
+        ),
     }
 }
 
-fn subject(head: &Head<'_>, library: Option<&Message<'_>>) -> Read<String> {
+fn subject(head: &MailHead<'_>, library: Option<&Message<'_>>) -> FieldReading<String> {
     let theirs = library.and_then(Message::subject).unwrap_or_default();
-    let ours = match head.one("subject") {
+    let ours = match head.single_field("subject") {
         Ok(None) => Some(String::new()),
-        Ok(Some(field)) => words::decode(&field.unfolded()),
+        Ok(Some(field)) => encoded_words::decode(&field.unfolded()),
         Err(_) => None,
     };
     match ours {
         Some(ours) if same_words(&ours, theirs) && !ours.contains(|c: char| c.is_control() && c != '\t') => {
-            Read { certain: Some(cut(theirs)), readings: Vec::new() }
+            FieldReading { certain: Some(cut(theirs)), readings: Vec::new() }
         }
-        _ => in_doubt(head.named("subject").map(Field::unfolded).chain(std::iter::once(theirs.to_owned()))),
+        _ => ambiguous_readings(
+            head.named("subject").map(MailHeaderField::unfolded).chain(std::iter::once(theirs.to_owned())),
+        ),
     }
 }
 
-/// Everyone a field names; nothing if readers differ.
-fn people(head: &Head<'_>, name: &str, library: Option<&Message<'_>>) -> Option<Vec<Address>> {
+/// Everyone in a field; `None` if the readers differ.
+fn people(head: &MailHead<'_>, name: &str, library: Option<&Message<'_>>) -> Option<Vec<MailAddress>> {
     let theirs = library.and_then(|message| match name {
         "to" => message.to(),
         "cc" => message.cc(),
         _ => message.bcc(),
     });
     let theirs = theirs.map(listed).unwrap_or_default();
-    let ours = match head.one(name) {
+    let ours = match head.single_field(name) {
         Ok(None) => Vec::new(),
-        // A line that names nobody for either reader is no reason for doubt.
+        // A line in which neither reader finds anybody is not ambiguous.
         Ok(Some(field)) => mailboxes::read(&field.unfolded()).or_else(|| theirs.is_empty().then(Vec::new))?,
         Err(_) => return None,
     };
     are_same(&ours, &theirs).then_some(theirs)
 }
 
-/// Whether both name the same addresses in the same order. Quotes around a name are writing, not a part of it.
-fn are_same(ours: &[String], theirs: &[Address]) -> bool {
+/// Whether both give the same addresses in the same order. Quotes around a name are syntax, not part of it.
+fn are_same(ours: &[String], theirs: &[MailAddress]) -> bool {
     let bare = |address: &str| address.replace('"', "");
     let ours = ours.iter().take(MOST_PEOPLE).map(|address| bare(&cut(address)));
     ours.eq(theirs.iter().map(|one| bare(&one.address)))
 }
 
-/// Everyone who could be written to.
-fn listed(header: &Parsed<'_>) -> Vec<Address> {
+/// Every address that mail could be sent to.
+fn listed(header: &Parsed<'_>) -> Vec<MailAddress> {
     let named = header.iter().filter_map(|one| {
         let address = one.address.as_deref().filter(|address| address.contains('@'))?;
-        Some(Address { name: one.name.as_deref().map(cut).filter(|name| !name.is_empty()), address: cut(address) })
+        Some(MailAddress { name: one.name.as_deref().map(cut).filter(|name| !name.is_empty()), address: cut(address) })
     });
     named.take(MOST_PEOPLE).collect()
 }
 
-fn ids(field: &Field<'_>) -> Vec<String> {
+fn ids(field: &MailHeaderField<'_>) -> Vec<String> {
     let mut value = field.value.to_vec();
     value.push(b'\n');
     match MessageStream::new(&value).parse_id() {

@@ -1,4 +1,4 @@
-//! What two readers make of one mail: ours with the library's, and the `email` package of Python.
+//! Compares readings of one mail: ours with the library's, and with Python's `email` package.
 
 mod counterpart;
 mod honest;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::*;
 use counterpart::SecondReading;
 
-/// Words without what could not be decoded.
+/// The words of a text, without what could not be decoded.
 fn words(text: &str) -> String {
     let known: String =
         text.chars().filter(|c| *c != char::REPLACEMENT_CHARACTER && !c.is_control() || c.is_whitespace()).collect();
@@ -76,7 +76,7 @@ fn a_second_parser_agrees_on_every_honest_mail_and_none_of_them_is_ambiguous() {
     assert!(ambiguous * 1_000 < all * 2, "{ambiguous} of {all} honest mails are ambiguous");
 }
 
-/// Mails that other projects ship with their tests, where they lie on this machine. Nothing of them is kept here.
+/// Mails that other projects ship with their tests, where this machine has them. None of them is stored here.
 #[test]
 fn a_second_parser_agrees_on_the_mails_of_other_projects() {
     let mut mails = Vec::new();
@@ -100,13 +100,18 @@ fn a_second_parser_agrees_on_the_mails_of_other_projects() {
     assert!(failures.is_empty(), "{}", report(&failures));
 }
 
-/// Every mail that is not ambiguous names the one sender that stands in its head.
+/// Every mail that is not ambiguous names the one sender in its head.
 fn sender_is_in_the_head(raw: &[u8]) -> Result<(), String> {
     let read = parse(raw);
-    let head = Head::of(raw);
+    let head = MailHead::of(raw);
     let Some(from) = &read.mail.from else { return Ok(()) };
     let bare = |text: &str| text.replace('"', "");
-    let ours = head.one("from").ok().flatten().and_then(|field| mailboxes::read(&field.unfolded())).unwrap_or_default();
+    let ours = head
+        .single_field("from")
+        .ok()
+        .flatten()
+        .and_then(|field| mailboxes::read(&field.unfolded()))
+        .unwrap_or_default();
     if ours.iter().map(|one| bare(one)).eq([bare(&from.address)]) {
         return Ok(());
     }

@@ -1,16 +1,16 @@
 //! The same text in each carrier.
 //!
-//! Takes attack texts, gives the share of recall that each carrier leaves. Promise: only texts that are caught in
-//! plain count, so that the share is about the carrier alone.
+//! Takes attack texts, gives the share of recall that remains in each carrier. Promise: only texts that are found in
+//! plain form count, so that the share depends on the carrier alone.
 
 use base64::Engine as _;
 
 use super::flags;
 
-type Dress = fn(&str) -> String;
+type CarrierEncoder = fn(&str) -> String;
 
-/// Each carrier with how it is made.
-pub const CARRIERS: [(&str, Dress, Option<&str>); 25] = [
+/// Each carrier, with the function that applies it.
+pub const CARRIERS: [(&str, CarrierEncoder, Option<&str>); 25] = [
     ("base64", |text| base64::engine::general_purpose::STANDARD.encode(text), None),
     ("hex", |text| text.bytes().map(|byte| format!("{byte:02x}")).collect(), None),
     ("hex dump", |text| text.bytes().map(|byte| format!("{byte:02x} ")).collect(), None),
@@ -69,7 +69,7 @@ pub const CARRIERS: [(&str, Dress, Option<&str>); 25] = [
     ("unicode escapes", |text| text.chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect(), None),
 ];
 
-/// Prints what each carrier leaves of the recall in plain.
+/// Prints the share of the plain recall that remains in each carrier.
 pub fn table(texts: &[&str]) {
     let short: Vec<&str> =
         texts.iter().copied().filter(|text| text.len() < 4000 && text.is_ascii()).step_by(9).collect();

@@ -1,7 +1,7 @@
 //! Recall and false positives of the inbound stages, per source, kind and carrier.
 //!
-//! Takes a folder with `attacks.jsonl[.gz]` and `benign.jsonl[.gz]`; gives tables. Promise: every text goes
-//! through all six stages as it would in a worker; what counts is the verdict.
+//! Takes a folder with `attacks.jsonl[.gz]` and `benign.jsonl[.gz]`; gives tables. Promise: every text passes through
+//! all six stages as it would in a worker; the verdict counts.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -17,9 +17,9 @@ use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use sluice_content::{Plan, Raw, Verdict, clean};
+use sluice_content::{ContentVerdict, RawContent, ScreeningPlan, clean};
 
-struct Item {
+struct EvalItem {
     id: String,
     source: String,
     kind: String,
@@ -28,12 +28,12 @@ struct Item {
 }
 
 #[derive(Default, Clone, Copy)]
-struct Count {
+struct EvalCount {
     flagged: usize,
     all: usize,
 }
 
-impl Count {
+impl EvalCount {
     fn add(&mut self, flagged: bool) {
         self.flagged += usize::from(flagged);
         self.all += 1;
@@ -44,7 +44,7 @@ impl Count {
     }
 }
 
-/// Kinds that are ordinary content, for which false alarms count most.
+/// Kinds of ordinary content, for which false alarms matter most.
 const ORDINARY: [&str; 9] =
     ["mail", "mail_html", "chat", "changelog", "api_json", "tool_result", "newsletter", "code", "multilingual_ui"];
 
@@ -70,15 +70,15 @@ fn main() {
     table("recall by kind", &attacks, |item| item.kind.clone());
     println!();
     table("false positives", &benign, |item| format!("{}/{}", item.source, item.kind));
-    let mut ordinary = Count::default();
+    let mut ordinary = EvalCount::default();
     benign.iter().filter(|item| ORDINARY.contains(&item.kind.as_str())).for_each(|item| ordinary.add(flagged(item)));
     println!("{:<34} {:.4}  {}/{}  (ordinary kinds)\n", "all", ordinary.rate(), ordinary.flagged, ordinary.all);
     encoded(&attacks);
     carriers::table(&attacks.iter().map(|item| item.text.as_str()).collect::<Vec<_>>());
 }
 
-/// Recall of every attack as each JSON encoder writes it, beside that of the same text alone.
-fn encoded(attacks: &[Item]) {
+/// Recall of every attack as each JSON encoder writes it, compared with the same text alone.
+fn encoded(attacks: &[EvalItem]) {
     let plain: Vec<bool> = attacks.iter().map(flagged).collect();
     let caught = plain.iter().filter(|caught| **caught).count();
     println!("JSON encoders: {caught} of {} are caught alone", attacks.len());
@@ -100,7 +100,7 @@ fn default_folder(here: &Path) -> PathBuf {
     if shared.is_dir() { shared } else { here.join("eval") }
 }
 
-fn read(folder: &Path, name: &str) -> Vec<Item> {
+fn read(folder: &Path, name: &str) -> Vec<EvalItem> {
     let plain = folder.join(format!("{name}.jsonl"));
     let packed = folder.join(format!("{name}.jsonl.gz"));
     let bytes: Box<dyn Read> = if plain.is_file() {
@@ -111,7 +111,7 @@ fn read(folder: &Path, name: &str) -> Vec<Item> {
     let field = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
     let line = |line: std::io::Result<String>| {
         let value: Value = serde_json::from_str(&line.unwrap()).unwrap();
-        Item {
+        EvalItem {
             id: field(&value, "id"),
             source: field(&value, "source"),
             kind: field(&value, "kind"),
@@ -122,19 +122,19 @@ fn read(folder: &Path, name: &str) -> Vec<Item> {
     BufReader::new(bytes).lines().map(line).collect()
 }
 
-fn flagged(item: &Item) -> bool {
+fn flagged(item: &EvalItem) -> bool {
     flags(&item.text, item.content_type.as_deref())
 }
 
 /// Whether a text is flagged, blocked or refused.
 pub fn flags(text: &str, content_type: Option<&str>) -> bool {
-    let raw = Raw::new(text.as_bytes());
+    let raw = RawContent::new(text.as_bytes());
     let raw = content_type.map_or(raw, |declared| raw.declared(declared));
-    clean(raw, &Plan::default()).map_or(true, |clean| clean.verdict() != Verdict::Pass)
+    clean(raw, &ScreeningPlan::default()).map_or(true, |clean| clean.verdict() != ContentVerdict::Pass)
 }
 
-fn table(title: &str, items: &[Item], key: impl Fn(&Item) -> String) -> BTreeMap<String, Count> {
-    let mut counts: BTreeMap<String, Count> = BTreeMap::new();
+fn table(title: &str, items: &[EvalItem], key: impl Fn(&EvalItem) -> String) -> BTreeMap<String, EvalCount> {
+    let mut counts: BTreeMap<String, EvalCount> = BTreeMap::new();
     for item in items {
         counts.entry(key(item)).or_default().add(flagged(item));
     }
@@ -145,12 +145,12 @@ fn table(title: &str, items: &[Item], key: impl Fn(&Item) -> String) -> BTreeMap
     counts
 }
 
-/// Missed attacks or flagged harmless texts of one source, with what was found in them.
-fn show(attacks: &[Item], benign: &[Item], wanted: &str, limit: usize) {
+/// Missed attacks or flagged harmless texts of one source, with their findings.
+fn show(attacks: &[EvalItem], benign: &[EvalItem], wanted: &str, limit: usize) {
     let missed = attacks.iter().filter(|item| item.source == wanted && !flagged(item));
     let wrong = benign.iter().filter(|item| format!("{}/{}", item.source, item.kind).contains(wanted) && flagged(item));
     for item in missed.chain(wrong).take(limit) {
-        let clean = clean(Raw::new(item.text.as_bytes()), &Plan::default());
+        let clean = clean(RawContent::new(item.text.as_bytes()), &ScreeningPlan::default());
         println!("== {} {:?}", item.id, item.text.chars().take(700).collect::<String>());
         match clean {
             Ok(clean) => {

@@ -1,14 +1,14 @@
-//! Bytes of hostile text, read without a way to fall off either end.
+//! Safe reads on hostile bytes, without a way to read beyond either end.
 //!
-//! Takes positions that may be anything; gives zero or nothing where the text is over. Promise: no
-//! position panics, so that the scanner needs no bounds of its own.
+//! Takes arbitrary positions; gives zero or nothing beyond the text. Promise: no position panics, so the scanner needs
+//! no bounds checks of its own.
 
-/// What kind of byte each of the 256 is; see the constants below.
+/// The class of each of the 256 bytes; see the constants below.
 static CLASS: [u8; 256] = classes();
 
 /// Letters and digits.
 const ALNUM: u8 = 1;
-/// What may stand inside a token: letters, digits and `_-+/=.~`.
+/// Bytes that may be inside a token: letters, digits and `_-+/=.~`.
 const TOKEN: u8 = 2;
 /// Digits.
 const DIGIT: u8 = 4;
@@ -67,7 +67,7 @@ pub(super) fn before(text: &[u8], position: usize) -> u8 {
     position.checked_sub(1).map_or(0, |position| at(text, position))
 }
 
-/// What lies between two positions, cut to what exists.
+/// The bytes between two positions, limited to those that exist.
 #[inline]
 pub(super) fn cut(text: &[u8], from: usize, to: usize) -> &[u8] {
     let to = to.min(text.len());
@@ -101,21 +101,21 @@ pub(super) fn is_word(byte: u8) -> bool {
 
 /// Stretches of at least `least` token bytes, as start and end.
 ///
-/// Looks at every `least`th byte first: ordinary words are shorter, so most of the text is never touched.
+/// Checks every `least`th byte first: ordinary words are shorter, so most of the text is never read.
 #[derive(Debug)]
-pub(super) struct Runs<'a> {
+pub(super) struct TokenRuns<'a> {
     text: &'a [u8],
     next: usize,
     least: usize,
 }
 
-impl<'a> Runs<'a> {
+impl<'a> TokenRuns<'a> {
     pub(super) fn new(text: &'a [u8], least: usize) -> Self {
         Self { text, next: 0, least: least.max(1) }
     }
 }
 
-impl Iterator for Runs<'_> {
+impl Iterator for TokenRuns<'_> {
     type Item = (usize, usize);
 
     fn next(&mut self) -> Option<(usize, usize)> {
@@ -138,7 +138,7 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// Where the line starts and ends that holds a position; long lines are cut to `reach` on each side.
+/// The start and end of the line around a position; long lines are cut to `reach` on each side.
 pub(super) fn line(text: &[u8], position: usize, reach: usize) -> (usize, usize) {
     let from = position.saturating_sub(reach);
     let start = memchr::memrchr(b'\n', cut(text, from, position)).map_or(from, |n| from + n + 1);
@@ -154,10 +154,10 @@ mod tests {
     #[test]
     fn runs_are_the_long_stretches_and_nothing_else() {
         let text = b"short words, then a_very-long.token+here= and end abcdefghijkl";
-        let found: Vec<&[u8]> = Runs::new(text, 12).map(|(a, b)| cut(text, a, b)).collect();
+        let found: Vec<&[u8]> = TokenRuns::new(text, 12).map(|(a, b)| cut(text, a, b)).collect();
         assert_eq!(found, [b"a_very-long.token+here=".as_slice(), b"abcdefghijkl"]);
-        assert_eq!(Runs::new(b"", 12).count(), 0);
-        assert_eq!(Runs::new(b"abcdefghijk", 12).count(), 0);
+        assert_eq!(TokenRuns::new(b"", 12).count(), 0);
+        assert_eq!(TokenRuns::new(b"abcdefghijk", 12).count(), 0);
     }
 
     #[test]

@@ -1,21 +1,21 @@
-//! Context: random values that only their neighbours give away.
+//! Context: random values that only their neighbours identify as secrets.
 //!
-//! Takes a long token; says whether it is random and stands where a secret stands: behind a key such as
-//! `client_secret`, or in a line that names a vendor and a key. Promise: a hash, an id or an address without
-//! such words around it is left alone.
+//! Takes a long token; decides whether it is random and in the place of a secret: behind a key such as `client_secret`,
+//! or in a line that names a vendor and a key. Promise: a hash, an id or an address without such words around it is not
+//! reported.
 
 use std::sync::OnceLock;
 
 use aho_corasick::AhoCorasick;
 
 use super::bytes::{at, before, cut, is_alnum, is_hex, is_word, line};
-use super::doubt::{entropy, is_placeholder, is_random};
 use super::formats::VENDORS;
-use super::marks::{Place, around, is_publishable};
+use super::marks::{LeakMatch, around, is_publishable};
+use super::plausibility::{entropy, is_placeholder, is_random};
 
-/// How much of the key's side is read.
+/// How many bytes before the value are read.
 const REACH: usize = 64;
-/// What a key that guards a secret holds, in lower case without punctuation.
+/// Parts of key names that hold a secret, in lower case without punctuation.
 const STRONG: [&str; 27] = [
     "secret",
     "password",
@@ -45,9 +45,9 @@ const STRONG: [&str; 27] = [
     "subscriptionkey",
     "apipass",
 ];
-/// What a key ends with that may guard one: only where it is written like a setting.
+/// Ends of key names that may hold a secret: they count only in the form of a setting.
 const WEAK: [&str; 8] = ["key", "token", "pat", "pwd", "pass", "auth", "login", "passphrase"];
-/// What a key holds that guards nothing.
+/// Parts of key names that hold no secret.
 const HARMLESS: [&str; 37] = [
     "public",
     "publish",
@@ -87,18 +87,18 @@ const HARMLESS: [&str; 37] = [
     "keyvault",
     "tokenurl",
 ];
-/// Words that make a vendor's name mean a key of theirs.
+/// Words that turn a vendor's name into a key of that vendor.
 const HINTS: [&str; 10] = ["key", "token", "secret", "pass", "auth", "login", "pat", "credential", "apid", "sid"];
 
-/// The id of a value behind a strong key.
+/// The id of a value with a strong key name.
 const ASSIGNED: &str = "generic.assigned";
-/// The id of a value beside a vendor.
+/// The id of a value near a vendor's name.
 const VENDOR: &str = "generic.vendor";
-/// The id of an Amazon secret, which has no mark of its own.
+/// The id of an Amazon secret, which has no prefix of its own.
 const AWS: &str = "aws.secret";
 
-/// Says whether the token between two positions is a secret by its context.
-pub(super) fn judge(text: &[u8], start: usize, end: usize) -> Option<Place<'static>> {
+/// Decides whether the token between two positions is a secret by its context.
+pub(super) fn judge(text: &[u8], start: usize, end: usize) -> Option<LeakMatch<'static>> {
     let (start, end) = value(text, start, end)?;
     let value = cut(text, start, end);
     if is_publishable(value) {
@@ -111,44 +111,44 @@ pub(super) fn judge(text: &[u8], start: usize, end: usize) -> Option<Place<'stat
     if is_aws(value) {
         let line = squeezed(&around(text, start, end, 120));
         if has(&line, "aws") || has(&line, "secretaccess") || has(&line, "secretkey") {
-            return Some(Place { id: AWS, start, end });
+            return Some(LeakMatch { id: AWS, start, end });
         }
     }
-    let key = Key::before(text, start);
+    let key = ValueKey::before(text, start);
     if key.is_harmless() {
         return None;
     }
-    // What stands behind `client_secret=` need not be perfectly random, only no word and no name.
+    // A value after `client_secret=` need not be perfectly random, but must not be a word or a name.
     let likely =
         random || (key.direct && value.len() >= 16 && mixed(value) && !is_placeholder(value) && entropy(value) >= 3.0);
     if likely && key.direct && key.is_strong() && !key.in_address {
-        return Some(Place { id: ASSIGNED, start, end });
+        return Some(LeakMatch { id: ASSIGNED, start, end });
     }
     if likely && key.direct && key.in_address && key.opens_accounts() {
-        return Some(Place { id: ASSIGNED, start, end });
+        return Some(LeakMatch { id: ASSIGNED, start, end });
     }
     if random && key.direct && key.is_setting && key.is_weak() && !key.in_address {
-        return Some(Place { id: ASSIGNED, start, end });
+        return Some(LeakMatch { id: ASSIGNED, start, end });
     }
-    // `mailjet token 0123…` is joined by a blank only: then the word before the value must say what it is.
+    // `mailjet token 0123…` is joined only by a blank: then the word before the value must say what it is.
     let said = || {
         HINTS.iter().any(|hint| key.name.ends_with(hint.as_bytes()))
             || VENDORS.iter().any(|vendor| key.name.ends_with(vendor.as_bytes()))
     };
     if !key.in_address && (key.direct && (random || is_uuid(value)) || random && said()) {
-        // The vendor must stand on the key's side: what follows a value does not name it.
+        // The vendor must be on the key's side: a name after the value does not count.
         let (from, _) = line(text, start, 100);
         let side = cut(text, from, start);
         let words = squeezed(&side.to_ascii_lowercase());
         let alone = VENDORS.iter().any(|vendor| key.name == vendor.as_bytes());
         if (alone || HINTS.iter().any(|hint| has(&words, hint))) && names_vendor(side) {
-            return Some(Place { id: VENDOR, start, end });
+            return Some(LeakMatch { id: VENDOR, start, end });
         }
     }
     None
 }
 
-/// Whether a vendor's name stands in a text as a word of its own, also in `vendorKey` and `VENDOR_KEY`.
+/// Whether a vendor's name is in a text as a separate word, also in `vendorKey` and `VENDOR_KEY`.
 fn names_vendor(side: &[u8]) -> bool {
     static SEARCH: OnceLock<Option<AhoCorasick>> = OnceLock::new();
     let build = || AhoCorasick::builder().ascii_case_insensitive(true).build(VENDORS).ok();
@@ -159,7 +159,7 @@ fn names_vendor(side: &[u8]) -> bool {
     })
 }
 
-/// The value inside a token: what follows its last `=`, without dots and dashes at either end.
+/// The value inside a token: the text after its last `=`, without dots and dashes at either end.
 fn value(text: &[u8], start: usize, end: usize) -> Option<(usize, usize)> {
     let token = cut(text, start, end);
     let body = token.iter().rposition(|byte| *byte != b'=').map_or(0, |at| at + 1);
@@ -175,29 +175,29 @@ fn value(text: &[u8], start: usize, end: usize) -> Option<(usize, usize)> {
     (to - from >= 16 && to - from <= 512).then_some((from, to))
 }
 
-/// What stands before a value and names it.
+/// The text before a value that names it.
 #[derive(Debug)]
-struct Key {
-    /// Lower case, without punctuation.
+struct ValueKey {
+    /// The name in lower case, without punctuation.
     name: Vec<u8>,
-    /// An operator or a quote joins the two.
+    /// Whether an operator or a quote joins the two.
     direct: bool,
-    /// Written like a setting: with `=` or in quotes, and not as prose.
+    /// Whether it has the form of a setting: with `=` or in quotes, and not as prose.
     is_setting: bool,
-    /// A parameter of an address.
+    /// Whether it is a parameter of an address.
     in_address: bool,
 }
 
-impl Key {
+impl ValueKey {
     fn before(text: &[u8], value: usize) -> Self {
         let floor = value.saturating_sub(REACH);
         let mut place = value;
         let (mut operator, mut quote, mut lines) = (false, false, 0);
-        // Over quotes, brackets, blanks and operators, back to the last letter of the key.
+        // Skips quotes, brackets, blanks and operators, back to the last letter of the key.
         while place > floor {
             match before(text, place) {
                 b'=' | b':' | b',' | b'|' => operator = true,
-                // Of an arrow, not of a tag.
+                // The sign of an arrow, not of a tag.
                 b'>' if matches!(before(text, place - 1), b'=' | b'-') => operator = true,
                 b'"' | b'\'' | b'`' | b'\\' | b'(' | b'[' | b'{' | b'@' => quote = true,
                 b' ' | b'\t' | b'*' | b')' | b']' | b'<' | b'?' | b'!' => {}
@@ -208,7 +208,7 @@ impl Key {
         }
         let end = place;
         while place > floor && (is_word(before(text, place)) || matches!(before(text, place), b'-' | b'.' | b' ')) {
-            // Two blanks or a blank after four words: the key is over.
+            // Two blanks, or a blank after four words: the key ends here.
             if before(text, place) == b' ' && (before(text, place - 1) == b' ' || end - place > 28) {
                 break;
             }
@@ -223,7 +223,7 @@ impl Key {
         let spaced = raw.contains(&b' ');
         // `--token VALUE` joins by a blank.
         let flagged = flag.starts_with(b"-") && value > end;
-        // Inside an address, `token=` is mostly a ticket of a newsletter.
+        // Inside an address, `token=` is usually a newsletter ticket.
         let line = cut(text, value.saturating_sub(300), value);
         let chunk =
             line.iter().rposition(|byte| byte.is_ascii_whitespace()).map_or(line, |at| cut(line, at, line.len()));
@@ -250,7 +250,7 @@ impl Key {
         HARMLESS.iter().any(|word| has(&self.name, word))
     }
 
-    /// Parameters of an address that are logins, and not the tickets of a newsletter.
+    /// Whether the parameter of an address is a login, and not a newsletter ticket.
     fn opens_accounts(&self) -> bool {
         [
             "apikey",
@@ -268,7 +268,7 @@ impl Key {
     }
 }
 
-/// Without anything but letters and digits.
+/// A text without everything except letters and digits.
 fn squeezed(text: &[u8]) -> Vec<u8> {
     text.iter().copied().filter(|byte| is_alnum(*byte)).collect()
 }
@@ -277,14 +277,14 @@ fn has(text: &[u8], word: &str) -> bool {
     memchr::memmem::find(text, word.as_bytes()).is_some()
 }
 
-/// Letters and digits both, and no path or address.
+/// Whether it has both letters and digits, and is no path or address.
 fn mixed(value: &[u8]) -> bool {
     let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
     let letters = value.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
     digits >= 2 && letters >= 2 && value.iter().filter(|byte| matches!(byte, b'/' | b'.')).count() <= 2
 }
 
-/// Forty characters of base64 with all three kinds in them: an Amazon secret, if Amazon is near.
+/// Forty base64 characters of all three kinds: an Amazon secret, if a word about Amazon is near.
 fn is_aws(value: &[u8]) -> bool {
     value.len() == 40
         && value.iter().all(|byte| is_alnum(*byte) || matches!(byte, b'+' | b'/' | b'='))
@@ -304,11 +304,11 @@ fn is_uuid(value: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leak::bytes::Runs;
+    use crate::leak::bytes::TokenRuns;
 
     fn ids(text: &str) -> Vec<&'static str> {
         let text = text.as_bytes();
-        Runs::new(text, 16).filter_map(|(start, end)| judge(text, start, end)).map(|place| place.id).collect()
+        TokenRuns::new(text, 16).filter_map(|(start, end)| judge(text, start, end)).map(|place| place.id).collect()
     }
 
     #[test]

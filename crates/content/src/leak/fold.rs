@@ -1,40 +1,40 @@
-//! Folding: a text as it reads once every escape is decoded and everything that is not seen is left out.
+//! Folding: the text that remains once every escape is decoded and everything invisible is removed.
 //!
-//! Takes bytes; gives fewer bytes, and where in the text each of them stands. Percent signs, escapes of JSON and C,
-//! quoted-printable and entities are decoded, blanks, control characters, invisible characters and accents are dropped,
-//! and letters that only look different become plain ones. Promise: one pass, never longer than its source by more than
-//! what Unicode's compatibility forms add, and the same for a secret as for a text that holds it.
+//! Takes bytes; gives fewer bytes, and the position of each in the source. Percent signs, escapes of JSON and C,
+//! quoted-printable and entities are decoded; blanks, control characters, invisible characters and accents are dropped;
+//! lookalike letters become plain ones. Promise: one pass, never longer than its source except for Unicode
+//! compatibility forms, and the same result for a secret and for a text that holds it.
 
 use unicode_normalization::char::{decompose_compatible, is_combining_mark};
 
 use super::bytes::{at, cut};
-use super::views::{entity, is_invisible, unhex};
+use super::decoded::{entity, is_invisible, unhex};
 
-/// Decoders that can be left out: what they decode may also be meant as it stands (`token=de…` is no quoted-printable).
+/// Decoders that can be left out: their input may also be literal text (`token=de…` is not quoted-printable).
 const PERCENT: u8 = 1;
 const ESCAPES: u8 = 2;
 const QUOTED: u8 = 4;
-/// Which decoders are left out, one after the other.
+/// The sets of decoders that are left out, one after the other.
 const LEFT_OUT: [u8; 5] = [0, QUOTED, PERCENT, QUOTED | PERCENT, ESCAPES];
-/// How often a text is folded again: decoders on top of each other.
+/// How often a text is folded again: the number of nested encodings.
 const ROUNDS: usize = 4;
 
-/// A folded text. Each byte knows where what it was made of begins and ends.
+/// A folded text. Each byte knows the start and end of its source.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Mapped {
+pub(super) struct FoldedBytes {
     pub(super) bytes: Vec<u8>,
     places: Vec<(u32, u32)>,
 }
 
-impl Mapped {
-    /// Where in the source a stretch of the folded text stands.
+impl FoldedBytes {
+    /// The position in the source of a stretch of the folded text.
     pub(super) fn source(&self, start: usize, end: usize) -> Option<(usize, usize)> {
         let (from, _) = self.places.get(start)?;
         let (_, to) = self.places.get(end.checked_sub(1)?)?;
         Some((usize::try_from(*from).ok()?, usize::try_from(*to).ok()?))
     }
 
-    /// Folded once more.
+    /// The text folded once more.
     fn again(&self, left_out: u8) -> Self {
         let mut next = mapped(&self.bytes, left_out);
         for place in &mut next.places {
@@ -46,7 +46,7 @@ impl Mapped {
     }
 }
 
-/// The ways of folding that make a difference for this text: a decoder that finds nothing need not be left out.
+/// The useful ways of folding this text: a decoder that finds nothing need not be left out.
 fn ways(text: &[u8]) -> impl Iterator<Item = u8> {
     let decodes = |sign: u8, bit: u8| {
         let mut places = memchr::memchr_iter(sign, text);
@@ -56,7 +56,7 @@ fn ways(text: &[u8]) -> impl Iterator<Item = u8> {
     LEFT_OUT.into_iter().filter(move |left_out| left_out & !present == 0)
 }
 
-/// Every folding of a text, by every way and to every depth, until one is `enough`.
+/// Tries every folding of a text, in every way and to every depth, until one is `enough`.
 pub(super) fn any_folding(text: &[u8], mut enough: impl FnMut(&[u8]) -> bool) -> bool {
     for left_out in ways(text) {
         let mut folded = fold(text, left_out);
@@ -74,8 +74,8 @@ pub(super) fn any_folding(text: &[u8], mut enough: impl FnMut(&[u8]) -> bool) ->
     false
 }
 
-/// The same, with places.
-pub(super) fn each_folding(text: &[u8], mut look: impl FnMut(&Mapped)) {
+/// The same, with positions.
+pub(super) fn each_folding(text: &[u8], mut look: impl FnMut(&FoldedBytes)) {
     for left_out in ways(text) {
         let mut folded = mapped(text, left_out);
         for _ in 0..ROUNDS {
@@ -95,8 +95,8 @@ fn fold(text: &[u8], left_out: u8) -> Vec<u8> {
     folded
 }
 
-fn mapped(text: &[u8], left_out: u8) -> Mapped {
-    let mut folded = Mapped::default();
+fn mapped(text: &[u8], left_out: u8) -> FoldedBytes {
+    let mut folded = FoldedBytes::default();
     let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     walk(text, left_out, |byte, from, to| {
         folded.bytes.push(byte);
@@ -105,8 +105,8 @@ fn mapped(text: &[u8], left_out: u8) -> Mapped {
     folded
 }
 
-/// What one piece of a text reads as.
-enum Reads {
+/// The meaning of one piece of a text.
+enum FoldedUnit {
     Nothing,
     Byte(u8),
     Character(char),
@@ -118,11 +118,11 @@ fn walk(text: &[u8], left_out: u8, mut give: impl FnMut(u8, usize, usize)) {
         let (length, reads) = piece(cut(text, from, text.len()), left_out);
         let to = from + length.max(1);
         match reads {
-            Reads::Nothing => {}
-            Reads::Byte(byte) if byte <= b' ' || byte == 0x7F => {}
-            Reads::Byte(byte) => give(byte, from, to),
-            Reads::Character(character) if is_invisible(character) => {}
-            Reads::Character(character) => decompose_compatible(plain(character), |part| {
+            FoldedUnit::Nothing => {}
+            FoldedUnit::Byte(byte) if byte <= b' ' || byte == 0x7F => {}
+            FoldedUnit::Byte(byte) => give(byte, from, to),
+            FoldedUnit::Character(character) if is_invisible(character) => {}
+            FoldedUnit::Character(character) => decompose_compatible(plain(character), |part| {
                 if !(is_combining_mark(part) || part.is_whitespace() || part.is_control() || is_invisible(part)) {
                     part.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| give(byte, from, to));
                 }
@@ -132,7 +132,7 @@ fn walk(text: &[u8], left_out: u8, mut give: impl FnMut(u8, usize, usize)) {
     }
 }
 
-/// Tags and dashes as the characters they imitate.
+/// Tag characters and dashes as the characters that they imitate.
 fn plain(character: char) -> char {
     match character {
         '\u{E0020}'..='\u{E007E}' => char::from_u32(u32::from(character) - 0xE_0000).unwrap_or(character),
@@ -141,35 +141,38 @@ fn plain(character: char) -> char {
     }
 }
 
-/// The first piece of a text: its length and what it reads as.
-fn piece(rest: &[u8], left_out: u8) -> (usize, Reads) {
-    decoded(rest, left_out).unwrap_or((1, Reads::Byte(at(rest, 0))))
+/// The first piece of a text: its length and its meaning.
+fn piece(rest: &[u8], left_out: u8) -> (usize, FoldedUnit) {
+    decoded(rest, left_out).unwrap_or((1, FoldedUnit::Byte(at(rest, 0))))
 }
 
-/// What stands for something else at the start of a text: its length and what it stands for.
-fn decoded(rest: &[u8], left_out: u8) -> Option<(usize, Reads)> {
+/// The encoded character at the start of a text: its length and what it stands for.
+fn decoded(rest: &[u8], left_out: u8) -> Option<(usize, FoldedUnit)> {
     match at(rest, 0) {
-        b'%' if left_out & PERCENT == 0 => unhex(at(rest, 1), at(rest, 2)).map(|byte| (3, Reads::Byte(byte))),
+        b'%' if left_out & PERCENT == 0 => unhex(at(rest, 1), at(rest, 2)).map(|byte| (3, FoldedUnit::Byte(byte))),
         b'=' if left_out & QUOTED == 0 => match (at(rest, 1), at(rest, 2)) {
-            (b'\n', _) => Some((2, Reads::Nothing)),
-            (b'\r', b'\n') => Some((3, Reads::Nothing)),
-            (high, low) => unhex(high, low).map(|byte| (3, Reads::Byte(byte))),
+            (b'\n', _) => Some((2, FoldedUnit::Nothing)),
+            (b'\r', b'\n') => Some((3, FoldedUnit::Nothing)),
+            (high, low) => unhex(high, low).map(|byte| (3, FoldedUnit::Byte(byte))),
         },
         b'\\' if left_out & ESCAPES == 0 => escape(rest),
-        b'&' => entity(rest).map(|(length, character)| (length, character.map_or(Reads::Nothing, Reads::Character))),
+        b'&' => entity(rest)
+            .map(|(length, character)| (length, character.map_or(FoldedUnit::Nothing, FoldedUnit::Character))),
         0x80.. => character(rest),
         _ => None,
     }
 }
 
-fn escape(rest: &[u8]) -> Option<(usize, Reads)> {
+fn escape(rest: &[u8]) -> Option<(usize, FoldedUnit)> {
     let second = at(rest, 1);
     match second {
-        b'n' | b'r' | b't' | b'b' | b'f' | b'v' | b'0' if !at(rest, 2).is_ascii_digit() => Some((2, Reads::Nothing)),
-        b'x' => unhex(at(rest, 2), at(rest, 3)).map(|byte| (4, Reads::Byte(byte))),
+        b'n' | b'r' | b't' | b'b' | b'f' | b'v' | b'0' if !at(rest, 2).is_ascii_digit() => {
+            Some((2, FoldedUnit::Nothing))
+        }
+        b'x' => unhex(at(rest, 2), at(rest, 3)).map(|byte| (4, FoldedUnit::Byte(byte))),
         b'u' if at(rest, 2) == b'{' => {
             let end = memchr::memchr(b'}', cut(rest, 0, 11))?;
-            Some((end + 1, Reads::Character(char::from_u32(number(cut(rest, 3, end), 16)?)?)))
+            Some((end + 1, FoldedUnit::Character(char::from_u32(number(cut(rest, 3, end), 16)?)?)))
         }
         b'u' => {
             let unit = |from: usize| number(cut(rest, from, from + 4), 16).filter(|_| rest.len() >= from + 4);
@@ -177,14 +180,14 @@ fn escape(rest: &[u8]) -> Option<(usize, Reads)> {
             match (high, unit(8).filter(|_| pair == (b'\\', b'u'))) {
                 (0xD800..0xDC00, Some(low @ 0xDC00..0xE000)) => {
                     let joined = 0x1_0000 + ((high - 0xD800) << 10) + (low - 0xDC00);
-                    Some((12, Reads::Character(char::from_u32(joined)?)))
+                    Some((12, FoldedUnit::Character(char::from_u32(joined)?)))
                 }
-                _ => Some((6, Reads::Character(char::from_u32(high)?))),
+                _ => Some((6, FoldedUnit::Character(char::from_u32(high)?))),
             }
         }
-        b'0'..=b'3' => Some((4, Reads::Byte(u8::try_from(number(cut(rest, 1, 4), 8)?).ok()?))),
-        b'\n' => Some((2, Reads::Nothing)),
-        punctuation if punctuation.is_ascii_punctuation() => Some((2, Reads::Byte(punctuation))),
+        b'0'..=b'3' => Some((4, FoldedUnit::Byte(u8::try_from(number(cut(rest, 1, 4), 8)?).ok()?))),
+        b'\n' => Some((2, FoldedUnit::Nothing)),
+        punctuation if punctuation.is_ascii_punctuation() => Some((2, FoldedUnit::Byte(punctuation))),
         _ => None,
     }
 }
@@ -194,8 +197,8 @@ fn number(digits: &[u8], radix: u32) -> Option<u32> {
     u32::from_str_radix(digits, radix).ok()
 }
 
-/// One character of UTF-8.
-fn character(rest: &[u8]) -> Option<(usize, Reads)> {
+/// One UTF-8 character.
+fn character(rest: &[u8]) -> Option<(usize, FoldedUnit)> {
     let length = match at(rest, 0) {
         0xC2..=0xDF => 2,
         0xE0..=0xEF => 3,
@@ -203,7 +206,7 @@ fn character(rest: &[u8]) -> Option<(usize, Reads)> {
         _ => return None,
     };
     let character = std::str::from_utf8(cut(rest, 0, length)).ok()?.chars().next()?;
-    Some((length, Reads::Character(character)))
+    Some((length, FoldedUnit::Character(character)))
 }
 
 #[cfg(test)]

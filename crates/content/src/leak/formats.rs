@@ -1,8 +1,8 @@
-//! Formats of secrets, as data: what a vendor's keys look like.
+//! Formats of secrets, as data: the forms of vendors' keys.
 //!
-//! Each row has an id, a name for people, the marks that must be there, and the shape around them. Promise:
-//! a row only adds to what is found; a shape is looked at only where one of its marks stands, so that
-//! a hundred more rows cost nothing on text without them.
+//! Each row has an id, a name for people, the required marks, and the shape around them. Promise: a row only adds
+//! findings; a shape is tested only at one of its marks, so a hundred more rows cost nothing on text without these
+//! marks.
 
 mod ai;
 mod chat;
@@ -15,57 +15,63 @@ mod watch;
 
 use regex::bytes::Regex;
 
-/// How one kind of secret looks.
+/// The format of one kind of secret.
 #[derive(Debug)]
-pub(super) struct Format {
-    /// Stable id, as it stands in the record.
+pub(super) struct SecretFormat {
+    /// The stable id, as recorded in the audit log.
     pub(super) id: &'static str,
-    /// For people.
+    /// The name for people.
     pub(super) name: &'static str,
-    /// Bytes one of which every secret of this kind holds.
+    /// Marks: every secret of this kind contains one of them.
     pub(super) marks: &'static [&'static str],
-    /// How far before the mark it may start.
+    /// How far before the mark the secret may start.
     pub(super) back: usize,
-    /// What else must hold.
-    pub(super) proof: Proof,
-    /// Whether its marks are looked for everywhere, and not only at long tokens: what it guards may be short.
+    /// The additional condition.
+    pub(super) proof: FormatProof,
+    /// Whether its marks are searched everywhere, and not only near long tokens: the secret may be short.
     pub(super) loud: bool,
     shape: &'static str,
 }
 
-/// What a match must show beyond its shape.
+/// The condition of a match beyond its shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Proof {
-    /// That it is no placeholder, and not one letter again and again.
+pub(super) enum FormatProof {
+    /// It must not be a placeholder or one repeated letter.
     Real,
-    /// Nothing: the shape is proof enough.
+    /// No condition: the shape is enough.
     None,
-    /// That it looks generated: the shape alone also fits ordinary names.
+    /// It must look generated: the shape alone also fits ordinary names.
     Random,
-    /// The sum at its end, after a prefix of so many bytes; or, where vendors changed it, that it looks generated.
+    /// The checksum at its end must be right, after a prefix of this many bytes; or, where vendors changed the
+    /// checksum, it must look generated.
     Sum(usize),
-    /// The header of a JSON Web Token.
+    /// It must be the header of a JSON Web Token.
     Token,
-    /// A word nearby, in lower case.
+    /// One of these words must be near, in lower case.
     Near(&'static [&'static str]),
-    /// That none of these stands directly before it, in lower case: there it is no secret.
+    /// None of these may be directly before it, in lower case: after them it is not a secret.
     Apart(&'static [&'static str]),
-    /// That its base64 holds a name and a password.
+    /// Its base64 must hold a name and a password.
     Pair,
 }
 
-/// A row of a table.
-const fn row(id: &'static str, name: &'static str, marks: &'static [&'static str], shape: &'static str) -> Format {
-    Format { id, name, marks, back: 0, proof: Proof::Real, loud: false, shape }
+/// One row of a table.
+const fn row(
+    id: &'static str,
+    name: &'static str,
+    marks: &'static [&'static str],
+    shape: &'static str,
+) -> SecretFormat {
+    SecretFormat { id, name, marks, back: 0, proof: FormatProof::Real, loud: false, shape }
 }
 
-impl Format {
+impl SecretFormat {
     const fn back(mut self, back: usize) -> Self {
         self.back = back;
         self
     }
 
-    const fn proof(mut self, proof: Proof) -> Self {
+    const fn proof(mut self, proof: FormatProof) -> Self {
         self.proof = proof;
         self
     }
@@ -75,17 +81,17 @@ impl Format {
         self
     }
 
-    /// The shape as a regular expression, anchored where its mark is its start.
+    /// The shape as a regular expression, anchored if the mark is its start.
     pub(super) fn compile(&self) -> Option<Regex> {
-        // Bytes and ASCII classes: formats need no more, and small programs compile fast.
+        // Bytes and ASCII classes are enough for the formats, and small programs compile fast.
         let shape = self.shape;
         let text = if self.back == 0 { format!("(?-u)^(?:{shape})") } else { format!("(?-u){shape}") };
         Regex::new(&text).ok()
     }
 }
 
-/// Every format there is.
-pub(super) fn all() -> impl Iterator<Item = &'static Format> {
+/// All formats.
+pub(super) fn all() -> impl Iterator<Item = &'static SecretFormat> {
     let tables = [
         gateway::FORMATS,
         ai::FORMATS,
@@ -99,7 +105,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Format> {
     tables.into_iter().flatten()
 }
 
-/// Vendors whose keys have no mark: their name beside a random value is the mark.
+/// Vendors whose keys have no mark: the vendor's name near a random value is the mark.
 pub(super) use watch::VENDORS;
 
 #[cfg(test)]

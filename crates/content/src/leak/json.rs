@@ -1,45 +1,45 @@
-//! A JSON value as parts: every text in it that could carry something out.
+//! A JSON value as parts: every text in it that could leak something.
 //!
-//! Takes a value; gives one part for each string, each long number and each name of a key, named by its path.
-//! Promise: nothing that would be sent is left out, and no name of a part is the name of a key that could be a secret.
+//! Takes a value; gives one part for each string, each long number and each key name, named by its path. Promise:
+//! nothing that would be sent is left out, and the name of a part never contains a key name that could be a secret.
 
 use serde_json::Value;
 
-use super::{KEY, Part, live};
+use super::{KEY, OutboundPart, live_secrets};
 
-/// Numbers shorter than this say nothing.
+/// Numbers shorter than this cannot identify anything.
 const SHORTEST_NUMBER: usize = 7;
-/// Names of keys are scanned from this length on: nothing shorter is looked for.
-const LONG_KEY: usize = live::TOO_SHORT;
-/// Longest name of a key that stands in a path.
+/// Key names are scanned from this length: nothing shorter is searched for.
+const LONG_KEY: usize = live_secrets::TOO_SHORT;
+/// Longest key name that appears in a path.
 const PLAIN: usize = 24;
 
 /// All parts of a value, in order.
 #[must_use]
-pub fn parts_of<'a>(name: &str, value: &'a Value) -> Vec<Part<'a>> {
-    let mut walk = Walk { parts: Vec::new(), keys: 0 };
+pub fn parts_of<'a>(name: &str, value: &'a Value) -> Vec<OutboundPart<'a>> {
+    let mut walk = JsonPartWalk { parts: Vec::new(), keys: 0 };
     walk.value(name.to_owned(), None, value);
     walk.parts
 }
 
-struct Walk<'a> {
-    parts: Vec<Part<'a>>,
-    /// Names of keys met so far.
+struct JsonPartWalk<'a> {
+    parts: Vec<OutboundPart<'a>>,
+    /// The number of key names so far.
     keys: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> JsonPartWalk<'a> {
     fn value(&mut self, path: String, key: Option<&'a str>, value: &'a Value) {
         match value {
             Value::Null | Value::Bool(_) => {}
             Value::Number(number) => {
                 let text = number.to_string();
                 if text.len() >= SHORTEST_NUMBER {
-                    self.parts.push(Part::new(path, text));
+                    self.parts.push(OutboundPart::new(path, text));
                 }
             }
             Value::String(text) => {
-                let part = Part::new(path, text.as_str());
+                let part = OutboundPart::new(path, text.as_str());
                 self.parts.push(match key {
                     Some(key) => part.under(key),
                     None => part,
@@ -53,10 +53,10 @@ impl<'a> Walk<'a> {
             Value::Object(fields) => {
                 for (name, item) in fields {
                     self.keys += 1;
-                    // Behind its number the name of a key cannot be read in what is recorded about it.
+                    // The number stands for the key name, which is then not readable in the recorded finding.
                     let numbered = format!("{KEY}{})", self.keys);
                     if name.len() >= LONG_KEY {
-                        self.parts.push(Part::new(numbered.clone(), name.as_str()));
+                        self.parts.push(OutboundPart::new(numbered.clone(), name.as_str()));
                     }
                     let own = if is_plain(name) { name.as_str() } else { &numbered };
                     let path = if path.is_empty() { own.to_owned() } else { format!("{path}.{own}") };
@@ -67,7 +67,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether a name of a key is a word or two: what is looked for by its format never is.
+/// Whether a key name is one or two words: no secret format looks like this.
 fn is_plain(name: &str) -> bool {
     name.len() <= PLAIN && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
         || name.len() <= PLAIN && name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-')

@@ -1,12 +1,12 @@
 //! Logins: passwords in assignments, connection strings, addresses and sentences.
 //!
-//! Takes the place of a word such as `password` or of `://`; gives the value beside it if it is one. Promise:
-//! talk about passwords, names of fields and things still to be filled in are left alone.
+//! Takes the position of a word such as `password` or of `://`; gives the value beside it if it is a password. Promise:
+//! prose about passwords, field names and placeholders are not reported.
 
 use super::bytes::{at, before, cut, is_alnum, is_word};
-use super::doubt::{is_placeholder, turns};
-use super::marks::Place;
-use super::spoken;
+use super::marks::LeakMatch;
+use super::plausibility::{is_placeholder, turns};
+use super::spoken_passwords;
 
 pub(super) const ASSIGNED: &str = "generic.password";
 const ADDRESS: &str = "url.login";
@@ -73,7 +73,7 @@ const WORDS: [&str; 58] = [
     "todo",
 ];
 
-/// Passwords that programs come with, in lower case.
+/// Default passwords of programs, in lower case.
 const DEFAULTS: [&str; 18] = [
     "postgres",
     "mysql",
@@ -95,17 +95,17 @@ const DEFAULTS: [&str; 18] = [
     "sa",
 ];
 
-/// What a key goes on with that guards nothing, in lower case without `_`.
+/// Continuations of a key name that make it harmless, in lower case without `_`.
 const HARMLESS: [&[u8]; 20] = [
     b"hash", b"file", b"path", b"policy", b"length", b"field", b"id", b"less", b"reset", b"prompt", b"min", b"max",
     b"url", b"name", b"arn", b"ref", b"manager", b"hint", b"label", b"expir",
 ];
 
 /// The password beside a stem (`pass`, `pwd`, `ecret`) that ends at `end`.
-pub(super) fn password(text: &[u8], end: usize) -> Option<Place<'static>> {
+pub(super) fn password(text: &[u8], end: usize) -> Option<LeakMatch<'static>> {
     let stem = cut(text, end.saturating_sub(4), end);
     let is_secret = stem.eq_ignore_ascii_case(b"cret");
-    // To the end of the word, then to the end of the key: `passwordProd`, `PASSWORD_1`.
+    // Skips to the end of the word, then to the end of the key: `passwordProd`, `PASSWORD_1`.
     let tail = [b"word".as_slice(), b"wd", b"phrase", b"code", b"wort"]
         .into_iter()
         .find(|tail| cut(text, end, end + tail.len()).eq_ignore_ascii_case(tail));
@@ -115,7 +115,7 @@ pub(super) fn password(text: &[u8], end: usize) -> Option<Place<'static>> {
         place += 1;
     }
     let rest = cut(text, word, place);
-    // `passed`, `passwords`, `compass`: other words.
+    // `passed`, `passwords`, `compass` are other words.
     let goes_on = rest.first().is_some_and(|byte| {
         byte.is_ascii_lowercase() || (byte.is_ascii_uppercase() && before(text, word).is_ascii_uppercase())
     });
@@ -133,45 +133,57 @@ pub(super) fn password(text: &[u8], end: usize) -> Option<Place<'static>> {
     }
     let key = cut(text, start, place);
     let flagged = key.starts_with(b"-") && !key.contains(&b'>');
-    let operator = Operator::read(text, place, flagged)?;
+    let operator = AssignmentOperator::read(text, place, flagged)?;
     let (value_start, value_end, quoted) = value(text, operator.end)?;
     let value = cut(text, value_start, value_end);
     let fits = match (operator.kind, quoted) {
-        _ if is_secret => plausible(value, 8) && strong(value) && (quoted || operator.kind == Kind::Equals),
-        // In a connection string even `secret` is the password.
-        (Kind::Equals, false) if at(text, value_end) == b';' && value.len() >= 3 && in_settings(text, start) => {
+        _ if is_secret => {
+            is_plausible_password(value, 8)
+                && is_strong_password(value)
+                && (quoted || operator.kind == AssignmentKind::Equals)
+        }
+        // In a connection string, `secret` is the password too.
+        (AssignmentKind::Equals, false)
+            if at(text, value_end) == b';' && value.len() >= 3 && in_settings(text, start) =>
+        {
             !is_placeholder(value)
         }
-        (_, true) => plausible(value, 4),
-        (Kind::Equals, false) => plausible(value, 6) && (strong(value) || in_settings(text, start)),
-        (Kind::Colon | Kind::Flag, false) => plausible(value, 6) && strong(value),
-        (Kind::Is, false) => plausible(value, 6) && strong(value) && value.iter().any(u8::is_ascii_digit),
-        (Kind::Bare, false) => plausible(value, 8) && evident(value),
+        (_, true) => is_plausible_password(value, 4),
+        (AssignmentKind::Equals, false) => {
+            is_plausible_password(value, 6) && (is_strong_password(value) || in_settings(text, start))
+        }
+        (AssignmentKind::Colon | AssignmentKind::Flag, false) => {
+            is_plausible_password(value, 6) && is_strong_password(value)
+        }
+        (AssignmentKind::Is, false) => {
+            is_plausible_password(value, 6) && is_strong_password(value) && value.iter().any(u8::is_ascii_digit)
+        }
+        (AssignmentKind::Bare, false) => is_plausible_password(value, 8) && is_evident_password(value),
     };
-    let id = || spoken::named(text, start, value_start, value_end);
-    fits.then(|| Place { id: id(), start: value_start, end: value_end })
+    let id = || spoken_passwords::named(text, start, value_start, value_end);
+    fits.then(|| LeakMatch { id: id(), start: value_start, end: value_end })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AssignmentKind {
     Equals,
     Colon,
     Is,
     Flag,
-    /// Nothing but a blank, or the next line: the value alone has to say what it is.
+    /// Only a blank or a line break: the value alone must show that it is a password.
     Bare,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Operator {
-    pub(super) kind: Kind,
+pub(super) struct AssignmentOperator {
+    pub(super) kind: AssignmentKind,
     pub(super) end: usize,
 }
 
-/// What joins a key and its value in sentences.
+/// Words that join a key and its value in sentences.
 const LINKS: [&[u8]; 11] =
     [b"is ", b"is:", b"ist ", b"ist:", b"lautet ", b"lautet:", b"est ", b"est:", b"es ", b"es:", b"was "];
-/// What begins the words that say what a password opens.
+/// Words that introduce what a password opens.
 const OPENS: [&[u8]; 14] = [
     b"for ",
     b"to ",
@@ -189,9 +201,9 @@ const OPENS: [&[u8]; 14] = [
     "для ".as_bytes(),
 ];
 
-impl Operator {
-    /// What joins key and value: `=`, `:=`, `=>`, `:`, `==`, `" value="`, ` is `, the next cell of a table, or the blank
-    /// after a flag.
+impl AssignmentOperator {
+    /// The operator between key and value: `=`, `:=`, `=>`, `:`, `==`, `" value="`, ` is `, the next cell of a table,
+    /// or the blank after a flag.
     pub(super) fn read(text: &[u8], key_end: usize, flagged: bool) -> Option<Self> {
         let mut place = key_end;
         let skip = |mut place: usize, bytes: &[u8], most: usize| {
@@ -203,43 +215,43 @@ impl Operator {
         };
         place = skip(place, b"\"'`])\\*", 4);
         if cut(text, place, place + 7) == b" value=" {
-            return Some(Self { kind: Kind::Equals, end: place + 7 });
+            return Some(Self { kind: AssignmentKind::Equals, end: place + 7 });
         }
         // `<td>Password</td><td>…`, `<password>…`
         if at(text, place) == b'>' || cut(text, place, place + 2) == b"</" {
             let end = over_tags(text, if at(text, place) == b'>' { place + 1 } else { place });
-            return Some(Self { kind: Kind::Is, end });
+            return Some(Self { kind: AssignmentKind::Is, end });
         }
         let blank = place;
         place = skip(place, b" \t", 12);
         let here = cut(text, place, place + 8);
         if place > blank {
             if let Some(link) = LINKS.iter().find(|link| here.starts_with(link)) {
-                return Some(Self { kind: Kind::Is, end: skip(place + link.len(), b" ", 2) });
+                return Some(Self { kind: AssignmentKind::Is, end: skip(place + link.len(), b" ", 2) });
             }
             if OPENS.iter().any(|word| here.starts_with(word)) {
-                return Self::farther(text, place);
+                return Self::read_after_words(text, place);
             }
             // `| password | … |`
             if at(text, place) == b'|' && at(text, place + 1) != b'|' {
-                return Some(Self { kind: Kind::Is, end: skip(place + 1, b" \t", 12) });
+                return Some(Self { kind: AssignmentKind::Is, end: skip(place + 1, b" \t", 12) });
             }
         }
         if at(text, place) == b'!' && at(text, place + 1) == b'=' {
             place += 1;
         }
         let kind = match at(text, place) {
-            b'=' => Kind::Equals,
-            b':' => Kind::Colon,
-            b',' if place > key_end => Kind::Colon,
-            // The colon of full width.
+            b'=' => AssignmentKind::Equals,
+            b':' => AssignmentKind::Colon,
+            b',' if place > key_end => AssignmentKind::Colon,
+            // The full-width colon.
             0xEF if cut(text, place, place + 3) == "：".as_bytes() => {
-                return Some(Self { kind: Kind::Colon, end: skip(place + 3, b" ", 2) });
+                return Some(Self { kind: AssignmentKind::Colon, end: skip(place + 3, b" ", 2) });
             }
-            _ if flagged && place > blank => return Some(Self { kind: Kind::Flag, end: place }),
+            _ if flagged && place > blank => return Some(Self { kind: AssignmentKind::Flag, end: place }),
             // `password "x"` of build files; an unquoted word would be prose.
-            b'"' | b'\'' if place > blank => return Some(Self { kind: Kind::Colon, end: place }),
-            _ if place > blank => return Some(Self { kind: Kind::Bare, end: place }),
+            b'"' | b'\'' if place > blank => return Some(Self { kind: AssignmentKind::Colon, end: place }),
+            _ if place > blank => return Some(Self { kind: AssignmentKind::Bare, end: place }),
             _ => return None,
         };
         place = skip(place, b"=:>", 3);
@@ -247,28 +259,28 @@ impl Operator {
         let marked = skip(place, b"*", 2);
         let marked = if cut(text, marked, marked + 2) == b"</" { over_tags(text, marked) } else { marked };
         let end = skip(marked, b" \t", 12);
-        if kind == Kind::Colon && matches!(at(text, end), b'\n' | b'\r') {
-            return Some(Self { kind: Kind::Bare, end: skip(end, b"\r\n \t", 12) });
+        if kind == AssignmentKind::Colon && matches!(at(text, end), b'\n' | b'\r') {
+            return Some(Self { kind: AssignmentKind::Bare, end: skip(end, b"\r\n \t", 12) });
         }
         Some(Self { kind, end })
     }
 
-    /// What joins them where words in between say what the password opens: `password for the portal: …`
-    fn farther(text: &[u8], place: usize) -> Option<Self> {
+    /// The operator where words in between say what the password opens: `password for the portal: …`
+    fn read_after_words(text: &[u8], place: usize) -> Option<Self> {
         let rest = cut(text, place, place + 56);
         let ends = |byte: &u8| matches!(byte, b'\n' | b'!' | b'?' | b';');
         let rest = rest.get(..rest.iter().position(ends).unwrap_or(rest.len())).unwrap_or_default();
         let is = memchr::memmem::find(rest, b" is ").map(|is| is + 4);
         // `password for user "x" is "y"`
         if let Some(is) = is.filter(|is| matches!(at(rest, *is), b'"' | b'\'' | b'\\')) {
-            return Some(Self { kind: Kind::Is, end: place + is });
+            return Some(Self { kind: AssignmentKind::Is, end: place + is });
         }
         let colon = memchr::memmem::find(rest, b": ").map(|colon| colon + 2);
-        colon.or(is).map(|end| Self { kind: Kind::Bare, end: place + end })
+        colon.or(is).map(|end| Self { kind: AssignmentKind::Bare, end: place + end })
     }
 }
 
-/// Behind the tags and blanks that stand at a position, a few of them at most.
+/// Skips a limited number of tags and blanks at a position.
 fn over_tags(text: &[u8], from: usize) -> usize {
     let mut place = from;
     for _ in 0..8 {
@@ -284,7 +296,7 @@ fn over_tags(text: &[u8], from: usize) -> usize {
     place
 }
 
-/// Where a value starts and ends, and whether it is in quotes.
+/// The start and end of a value, and whether it is in quotes.
 pub(super) fn value(text: &[u8], from: usize) -> Option<(usize, usize, bool)> {
     let mut start = from;
     while matches!(at(text, start), b'\\' | b'@' | b'(') && start < from + 3 {
@@ -302,15 +314,15 @@ pub(super) fn value(text: &[u8], from: usize) -> Option<(usize, usize, bool)> {
     let ends = |byte: &u8| {
         byte.is_ascii_whitespace()
             || matches!(byte, b';' | b'"' | b'\'' | b'`' | b'<' | b',' | b'&' | b')' | b'}' | b']' | b'\\')
-            // The punctuation of scripts that no password is written in.
+            // Punctuation of scripts in which no password is written.
             || *byte >= 0xE0
     };
     let end = body.iter().position(ends).unwrap_or(body.len());
     Some((from, from + end, false))
 }
 
-/// Whether it could be a password at all: long enough, one word, no code, no form's word, nothing to be filled in.
-pub(super) fn plausible(value: &[u8], least: usize) -> bool {
+/// Whether it can be a password at all: long enough, one word, no code, no word of a form, no placeholder.
+pub(super) fn is_plausible_password(value: &[u8], least: usize) -> bool {
     let lower = value.to_ascii_lowercase();
     let letters: Vec<u8> = lower.iter().copied().filter(u8::is_ascii_lowercase).collect();
     value.len() >= least
@@ -334,8 +346,8 @@ pub(super) fn plausible(value: &[u8], least: usize) -> bool {
         && value.iter().any(|byte| is_alnum(*byte))
 }
 
-/// Letters with digits or signs between them: no word of a language.
-pub(super) fn strong(value: &[u8]) -> bool {
+/// Letters with digits or signs between them: not a word of any language.
+pub(super) fn is_strong_password(value: &[u8]) -> bool {
     let value = value.strip_suffix(b".").unwrap_or(value);
     let value = value.strip_suffix(b"!").unwrap_or(value);
     let value = value.strip_suffix(b"?").unwrap_or(value);
@@ -348,8 +360,8 @@ pub(super) fn strong(value: &[u8]) -> bool {
     letters >= 2 && (digits >= 1 || signs >= 1) && value.len() >= 6
 }
 
-/// Whether a value can be nothing but a password: no name, no version, no number of an order.
-pub(super) fn evident(value: &[u8]) -> bool {
+/// Whether a value can only be a password: no name, no version, no order number.
+pub(super) fn is_evident_password(value: &[u8]) -> bool {
     let end = value.iter().rposition(|byte| !matches!(byte, b'.' | b'!' | b'?' | b':')).map_or(0, |at| at + 1);
     let value = cut(value, 0, end);
     let count = |kind: fn(&u8) -> bool| value.iter().filter(|byte| kind(byte)).count();
@@ -367,7 +379,7 @@ pub(super) fn evident(value: &[u8]) -> bool {
         || simple && lower >= 3 && digits >= 2 && turns >= 4
 }
 
-/// Whether lines of settings stand around: another assignment or a connection string.
+/// Whether there are other settings around it: another assignment or a connection string.
 fn in_settings(text: &[u8], key: usize) -> bool {
     let from = key.saturating_sub(160);
     let near = cut(text, from, key + 160).to_ascii_lowercase();
@@ -390,21 +402,21 @@ fn in_settings(text: &[u8], key: usize) -> bool {
         b"login=",
         b"userid",
     ];
-    // `DB_PASS=…`: a key in capitals is a setting by itself.
+    // `DB_PASS=…`: a key in capitals has the form of a setting.
     let shouted = |byte: &u8| byte.is_ascii_uppercase() || matches!(byte, b'_' | b'0'..=b'9');
     neighbours.iter().any(|word| memchr::memmem::find(&near, word).is_some())
         || cut(text, key, key + 64).iter().take_while(|byte| **byte != b'=').all(shouted)
 }
 
-/// The login in an address whose `://` stands at a position.
-pub(super) fn address(text: &[u8], at_scheme: usize) -> Option<Place<'static>> {
+/// The login in an address whose `://` is at a position.
+pub(super) fn address(text: &[u8], at_scheme: usize) -> Option<LeakMatch<'static>> {
     let from = at_scheme + 3;
     let body = cut(text, from, from + 320);
     let ends = |byte: &u8| {
         byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'' | b'<' | b'>' | b'`' | b'\\' | b',' | b')')
     };
     let body = body.get(..body.iter().position(ends).unwrap_or(body.len())).unwrap_or_default();
-    // The host starts after the last `@` before a path; a password may hold a slash if it is not in a web address.
+    // The host starts after the last `@` before a path; outside of web addresses a password may contain a slash.
     let colon = memchr::memchr(b':', body)?;
     let host = memchr::memrchr(b'@', body)?;
     let slash = memchr::memchr(b'/', body).unwrap_or(usize::MAX);
@@ -437,13 +449,17 @@ pub(super) fn address(text: &[u8], at_scheme: usize) -> Option<Place<'static>> {
         || password.iter().all(u8::is_ascii_digit) && password.len() <= 5 && memchr::memchr(b'.', user).is_some()
         || (user == b"user" && (lower == b"password" || lower == b"pass"));
     let named = host + 1 < body.len();
-    // What every manual says, on the machine it is said on: it opens nothing for anybody else.
+    // Examples of manuals for the local machine: they open nothing for anybody else.
     let here = [b"localhost".as_slice(), b"127.0.0.1", b"[::1]", b"0.0.0.0"]
         .into_iter()
         .any(|name| cut(body, host + 1, body.len()).starts_with(name));
     let filler =
         filler || here && (lower.eq_ignore_ascii_case(user) || DEFAULTS.iter().any(|word| lower == word.as_bytes()));
-    (!filler && named && scheme < at_scheme).then_some(Place { id: ADDRESS, start: from + colon + 1, end: from + host })
+    (!filler && named && scheme < at_scheme).then_some(LeakMatch {
+        id: ADDRESS,
+        start: from + colon + 1,
+        end: from + host,
+    })
 }
 
 #[cfg(test)]

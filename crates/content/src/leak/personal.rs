@@ -1,17 +1,17 @@
-//! Personal data: addresses, numbers of telephones, cards, accounts and people.
+//! Personal data: addresses, telephone numbers, cards, accounts and people.
 //!
-//! Takes bytes; gives places, and who they belong to as far as that can be told apart. Promise: what has a
-//! checksum is checked, what has only a shape needs its words around it.
+//! Takes bytes; gives positions, and the people they belong to as far as they can be distinguished. Promise: data with
+//! a checksum is verified; data with only a shape must have matching words around it.
 
 use std::collections::BTreeSet;
 
 use super::bytes::{at, before, cut, is_alnum, is_digit, is_word};
-use super::marks::{Place, around};
-use super::sums;
+use super::checksums;
+use super::marks::{LeakMatch, around};
 
-/// More people than this need not be counted.
+/// Counting people stops at this number.
 const ENOUGH: usize = 10_000;
-/// Words that make a plain number a telephone number, in lower case.
+/// Words that turn a plain number into a telephone number, in lower case.
 const CALL: [&[u8]; 13] = [
     b"phone",
     b"tel",
@@ -28,25 +28,25 @@ const CALL: [&[u8]; 13] = [
     b"number",
 ];
 
-/// What was found.
+/// The data that was found.
 #[derive(Debug, Default)]
-pub(super) struct Personal {
-    pub(super) places: Vec<Place<'static>>,
-    /// E-mail addresses and telephone numbers in one form each.
+pub(super) struct PersonalData {
+    pub(super) places: Vec<LeakMatch<'static>>,
+    /// E-mail addresses and telephone numbers, each in normal form.
     pub(super) people: BTreeSet<Vec<u8>>,
 }
 
-/// Looks for personal data.
-pub(super) fn look(text: &[u8], found: &mut Personal) {
+/// Searches for personal data.
+pub(super) fn look(text: &[u8], found: &mut PersonalData) {
     for place in memchr::memchr_iter(b'@', text) {
         if let Some((start, end)) = address(text, place) {
             person(found, cut(text, start, end).to_ascii_lowercase());
-            found.places.push(Place { id: "pii.email", start, end });
+            found.places.push(LeakMatch { id: "pii.email", start, end });
         }
     }
     let mut next = 0;
     for (n, chunk) in text.chunks(64).enumerate() {
-        // Compared without a branch, so that text without digits is passed over many bytes at a time.
+        // Compared without a branch, so that text without digits is skipped many bytes at a time.
         if !chunk.iter().fold(false, |any, byte| any | byte.is_ascii_digit()) {
             continue;
         }
@@ -59,7 +59,7 @@ pub(super) fn look(text: &[u8], found: &mut Personal) {
     }
 }
 
-fn person(found: &mut Personal, who: Vec<u8>) {
+fn person(found: &mut PersonalData, who: Vec<u8>) {
     if found.people.len() < ENOUGH {
         found.people.insert(who);
     }
@@ -89,27 +89,27 @@ fn address(text: &[u8], sign: usize) -> Option<(usize, usize)> {
         .then_some((start, end))
 }
 
-/// Looks at the number that starts here; gives where to go on.
-fn number(text: &[u8], start: usize, found: &mut Personal) -> usize {
+/// Tests the number that starts here; gives the position after it.
+fn number(text: &[u8], start: usize, found: &mut PersonalData) -> usize {
     if let Some(place) = account(text, start) {
         found.places.push(place);
         return place.end;
     }
-    let group = Group::read(text, start);
+    let group = GroupedNumber::read(text, start);
     if is_word(before(text, start)) || is_word(at(text, group.end)) {
         return group.end;
     }
-    let place = |id| Place { id, start: group.start, end: group.end };
+    let place = |id| LeakMatch { id, start: group.start, end: group.end };
     let digits = group.digits.len();
     if group.plain && (17..=19).contains(&digits) {
         found.places.push(place("pii.snowflake"));
     }
-    if (13..=19).contains(&digits) && !group.dotted && sums::is_card(&group.digits) {
+    if (13..=19).contains(&digits) && !group.dotted && checksums::is_card(&group.digits) {
         found.places.push(place("pii.card"));
     } else if is_ssn(text, &group) {
         found.places.push(place("pii.ssn"));
     } else if is_phone(text, &group) {
-        // The last nine digits are the same with and without the prefix of a country.
+        // The last nine digits are the same with and without the country prefix.
         let own = group.digits.iter().rev().take(9).map(|digit| u8::try_from(*digit).unwrap_or(0)).collect();
         person(found, own);
         found.places.push(place("pii.phone"));
@@ -119,20 +119,20 @@ fn number(text: &[u8], start: usize, found: &mut Personal) -> usize {
 
 /// Digits with signs between them, as people write long numbers.
 #[derive(Debug)]
-struct Group {
+struct GroupedNumber {
     start: usize,
     end: usize,
     digits: Vec<u32>,
-    /// A `+` stands before it.
+    /// Whether a `+` is before it.
     plus: bool,
-    /// No signs inside.
+    /// Whether there are no signs inside.
     plain: bool,
     dotted: bool,
-    /// How many digits stand between the signs.
+    /// The number of digits in each group between the signs.
     pattern: Vec<usize>,
 }
 
-impl Group {
+impl GroupedNumber {
     fn read(text: &[u8], first: usize) -> Self {
         let (mut end, mut digits, mut pattern, mut length, mut dotted) = (first, Vec::new(), Vec::new(), 0, false);
         loop {
@@ -173,7 +173,7 @@ impl Group {
     }
 }
 
-fn is_phone(text: &[u8], group: &Group) -> bool {
+fn is_phone(text: &[u8], group: &GroupedNumber) -> bool {
     let digits = group.digits.len();
     let dated = matches!(group.pattern.as_slice(), [4, 2, 2] | [2, 2, 4] | [4, 2, 2, ..] | [2, 2, 2]);
     if !(7..=15).contains(&digits) || dated {
@@ -183,7 +183,7 @@ fn is_phone(text: &[u8], group: &Group) -> bool {
         return digits >= 8;
     }
     let pattern = group.pattern.strip_prefix(&[1]).unwrap_or(&group.pattern);
-    // North America: three, three and four; the first of each is no 0 or 1.
+    // North America: three, three and four digits; the first of each group is not 0 or 1.
     if pattern == [3, 3, 4] {
         let own: Vec<u32> = group.digits.iter().rev().take(10).rev().copied().collect();
         return own.first().is_some_and(|digit| *digit >= 2) && own.get(3).is_some_and(|digit| *digit >= 2);
@@ -196,7 +196,7 @@ fn is_phone(text: &[u8], group: &Group) -> bool {
         && !group.dotted
 }
 
-fn is_ssn(text: &[u8], group: &Group) -> bool {
+fn is_ssn(text: &[u8], group: &GroupedNumber) -> bool {
     let value = |from: usize, to: usize| group.digits.iter().take(to).skip(from).fold(0, |all, digit| all * 10 + digit);
     let shaped = group.pattern == [3, 2, 4] && !group.dotted || group.pattern == [9];
     if !shaped || group.digits.len() != 9 {
@@ -216,8 +216,8 @@ fn is_ssn(text: &[u8], group: &Group) -> bool {
             .any(|word| memchr::memmem::find(&near, word).is_some())
 }
 
-/// An international account number whose first digit stands here.
-fn account(text: &[u8], digit: usize) -> Option<Place<'static>> {
+/// An international account number whose first digit is here.
+fn account(text: &[u8], digit: usize) -> Option<LeakMatch<'static>> {
     let start = digit.checked_sub(2)?;
     if !cut(text, start, digit).iter().all(u8::is_ascii_uppercase)
         || is_alnum(before(text, start))
@@ -235,8 +235,8 @@ fn account(text: &[u8], digit: usize) -> Option<Place<'static>> {
             break;
         }
         end += 1;
-        if letters.len() >= 15 && !is_alnum(at(text, end)) && sums::is_iban(&letters) {
-            return Some(Place { id: "pii.iban", start, end });
+        if letters.len() >= 15 && !is_alnum(at(text, end)) && checksums::is_iban(&letters) {
+            return Some(LeakMatch { id: "pii.iban", start, end });
         }
     }
     None
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     fn ids(text: &str) -> Vec<&'static str> {
-        let mut found = Personal::default();
+        let mut found = PersonalData::default();
         look(text.as_bytes(), &mut found);
         found.places.iter().map(|place| place.id).collect()
     }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn one_person_written_twice_is_one_person() {
-        let mut found = Personal::default();
+        let mut found = PersonalData::default();
         look(b"Ana@x.example ana@x.example +1 415 555 0132, 415-555-0132", &mut found);
         assert_eq!(found.people.len(), 2);
     }

@@ -1,75 +1,75 @@
-//! Pieces: a secret of the vault that leaves in parts, in any order, whatever stands between them.
+//! Pieces: a secret of the vault that leaves in parts, in any order, with any text between them.
 //!
-//! Takes every text of a call without its blanks; gives the secrets that can be put together again from what was seen:
-//! in a few pieces of at least six bytes anywhere, or in two at the edges of fields. Promise: one pass over each text,
-//! no work that grows with how often a piece is repeated, and a common beginning alone is no secret.
+//! Takes every text of a call without its blanks; gives the secrets that can be assembled from what was found: in a few
+//! pieces of at least six bytes anywhere, or in two at the edges of fields. Promise: one pass over each text, no work
+//! that grows with the repetitions of a piece, and a common beginning alone is not a secret.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use super::bytes::cut;
 
-/// The shortest piece that is looked for anywhere.
+/// The shortest piece that is searched for anywhere.
 const PIECE: usize = 6;
-/// So many pieces a secret may be in; longer ones may be in one for each 32 bytes.
+/// Most pieces of a secret; longer secrets may have one for each 32 bytes.
 const PIECES: usize = 4;
-/// Shorter secrets are looked for at the edges of fields only.
+/// Shorter secrets are searched for at the edges of fields only.
 const WHOLE: usize = 2 * PIECE;
-/// What is kept of the edges of a field.
+/// How much of each edge of a field is kept.
 const EDGE: usize = WHOLE;
-/// The edges of so many fields are kept.
+/// Most fields whose edges are kept.
 const FIELDS: usize = 4096;
 /// The shortest piece at an edge.
 const STUB: usize = 3;
-/// Of a longer secret this much stands for the whole.
+/// Only this much of a longer secret is used.
 const LONGEST: usize = 4096;
-/// The last six bytes that were read.
+/// The mask for the last six bytes.
 const WINDOW: u64 = (1 << (8 * PIECE)) - 1;
 
 /// One form of one secret.
-struct Needle {
+struct SecretForm {
     secret: usize,
     form: &'static str,
     bytes: Vec<u8>,
-    /// For each place of it, which of the known stretches of six bytes stands there.
+    /// For each position of it, the index of the stretch of six bytes there.
     stretches: Vec<usize>,
 }
 
-/// All forms that are put together again.
+/// All forms that can be assembled from pieces.
 #[derive(Default)]
-pub(super) struct Pieces {
-    /// Every stretch of six bytes of every form, in order, each once.
+pub(super) struct SecretPieces {
+    /// Every stretch of six bytes of every form, sorted, without duplicates.
     stretches: Vec<u64>,
-    /// Which of them there can be, by their hash: most places of a text are passed over by it.
+    /// A filter over their hashes: it skips most positions of a text.
     filter: Vec<u64>,
-    needles: Vec<Needle>,
+    needles: Vec<SecretForm>,
 }
 
-impl fmt::Debug for Pieces {
-    /// SECURITY: counts only. It holds the secrets.
+impl fmt::Debug for SecretPieces {
+    /// SECURITY: shows counts only. It holds the secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pieces").field("needles", &self.needles.len()).finish_non_exhaustive()
     }
 }
 
-/// What was seen so far of one call.
+/// What was found so far in one call.
 #[derive(Debug, Default)]
-pub(super) struct Trail {
+pub(super) struct SeenPieces {
     seen: Vec<bool>,
     /// First and last bytes of each field.
     edges: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Pieces {
-    /// Prepares the search for forms of secrets: which secret, the name of the form, its bytes.
+impl SecretPieces {
+    /// Prepares the search for forms of secrets: the index of the secret, the name of the form, its bytes.
     pub(super) fn new(forms: impl IntoIterator<Item = (usize, &'static str, Vec<u8>)>) -> Self {
-        let mut needles: Vec<Needle> = forms
+        let mut needles: Vec<SecretForm> = forms
             .into_iter()
             .map(|(secret, form, bytes)| (secret, form, cut(&squeezed(&bytes), 0, LONGEST).to_vec()))
             .filter(|(_, _, bytes)| bytes.len() >= super::SHORT)
-            .map(|(secret, form, bytes)| Needle { secret, form, bytes, stretches: Vec::new() })
+            .map(|(secret, form, bytes)| SecretForm { secret, form, bytes, stretches: Vec::new() })
             .collect();
-        let long = |needle: &&Needle| needle.bytes.len() >= WHOLE;
+        let long = |needle: &&SecretForm| needle.bytes.len() >= WHOLE;
         let mut stretches: Vec<u64> =
             needles.iter().filter(long).flat_map(|needle| needle.bytes.windows(PIECE).map(number)).collect();
         stretches.sort_unstable();
@@ -88,13 +88,13 @@ impl Pieces {
         Self { stretches, filter, needles }
     }
 
-    /// Nothing seen yet.
-    pub(super) fn trail(&self) -> Trail {
-        Trail { seen: vec![false; self.stretches.len()], edges: Vec::new() }
+    /// An empty trail.
+    pub(super) fn trail(&self) -> SeenPieces {
+        SeenPieces { seen: vec![false; self.stretches.len()], edges: Vec::new() }
     }
 
-    /// Remembers which stretches stand in a text without blanks.
-    pub(super) fn read(&self, text: &[u8], trail: &mut Trail) {
+    /// Records which stretches occur in a text without blanks.
+    pub(super) fn read(&self, text: &[u8], trail: &mut SeenPieces) {
         if self.stretches.is_empty() {
             return;
         }
@@ -112,28 +112,31 @@ impl Pieces {
         }
     }
 
-    /// Remembers how a field without blanks begins and ends.
-    pub(super) fn edges(&self, field: &[u8], trail: &mut Trail) {
+    /// Records the start and end of a field without blanks.
+    pub(super) fn edges(&self, field: &[u8], trail: &mut SeenPieces) {
         if !field.is_empty() && trail.edges.len() < FIELDS {
             let last = cut(field, field.len().saturating_sub(EDGE), field.len());
             trail.edges.push((cut(field, 0, EDGE).to_vec(), last.to_vec()));
         }
     }
 
-    /// The secrets that can be put together again: which, its form, its length.
-    pub(super) fn whole<'a>(&'a self, trail: &'a Trail) -> impl Iterator<Item = (usize, &'static str, usize)> + 'a {
+    /// The secrets that can be assembled: index, form, length.
+    pub(super) fn reassembled_secrets<'a>(
+        &'a self,
+        trail: &'a SeenPieces,
+    ) -> impl Iterator<Item = (usize, &'static str, usize)> + 'a {
         let whole =
-            |needle: &&Needle| if needle.stretches.is_empty() { trail.meets(needle) } else { trail.covers(needle) };
+            |needle: &&SecretForm| if needle.stretches.is_empty() { trail.meets(needle) } else { trail.covers(needle) };
         self.needles.iter().filter(whole).map(|needle| (needle.secret, needle.form, needle.bytes.len()))
     }
 }
 
-impl Trail {
-    /// Whether pieces that were seen make up a secret, all but a stub that is the edge of a field.
-    fn covers(&self, needle: &Needle) -> bool {
+impl SeenPieces {
+    /// Whether the found pieces cover a secret, except for a stub at the edge of a field.
+    fn covers(&self, needle: &SecretForm) -> bool {
         let length = needle.bytes.len();
         let (mut pieces, mut covered, mut inside) = (0, 0, false);
-        // What no piece covers, as start and end, if it is one stretch.
+        // The start and end of the part that no piece covers, if it is one stretch.
         let (mut gap, mut gaps) = ((0, 0), 0);
         for (at, stretch) in needle.stretches.iter().enumerate() {
             let seen = self.seen.get(*stretch) == Some(&true);
@@ -159,8 +162,8 @@ impl Trail {
         pieces <= PIECES.max(length / 32) && (gaps == 0 || gaps == 1 && pieces > 0 && at_an_edge())
     }
 
-    /// Whether one field ends with the first part of a short secret and one begins with the rest.
-    fn meets(&self, needle: &Needle) -> bool {
+    /// Whether one field ends with the first part of a short secret and another begins with the rest.
+    fn meets(&self, needle: &SecretForm) -> bool {
         let secret = needle.bytes.as_slice();
         (STUB..=secret.len().saturating_sub(STUB)).any(|at| {
             let (one, two) = (cut(secret, 0, at), cut(secret, at, secret.len()));
@@ -170,7 +173,7 @@ impl Trail {
     }
 }
 
-/// A text without blanks of any kind, line ends and characters that take no room.
+/// A text without blanks of any kind, line ends and zero-width characters.
 pub(super) fn squeezed(text: &[u8]) -> Cow<'_, [u8]> {
     let blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0B;
     if !text.iter().any(|byte| blank(byte) || *byte >= 0x80) {
@@ -200,7 +203,7 @@ fn number(window: &[u8]) -> u64 {
     window.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Where a stretch stands in a filter of so many words, a power of two.
+/// The position of a stretch in a filter of this many words, a power of two.
 #[inline]
 fn place(stretch: u64, words: usize) -> (usize, u64) {
     let hash = stretch.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -214,14 +217,14 @@ mod tests {
     const SECRET: &str = "q7Rb2kLw9ZtX4vNc8mYpT3sH";
 
     fn found(secret: &str, fields: &[&str]) -> bool {
-        let pieces = Pieces::new([(0, "raw", secret.as_bytes().to_vec())]);
+        let pieces = SecretPieces::new([(0, "raw", secret.as_bytes().to_vec())]);
         let mut trail = pieces.trail();
         for field in fields {
             let field = squeezed(field.as_bytes());
             pieces.read(&field, &mut trail);
             pieces.edges(&field, &mut trail);
         }
-        pieces.whole(&trail).count() == 1
+        pieces.reassembled_secrets(&trail).count() == 1
     }
 
     #[test]

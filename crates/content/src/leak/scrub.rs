@@ -1,29 +1,29 @@
-//! Scrubbing: live secrets taken out of what came in.
+//! Scrubbing: removes live secrets from incoming content.
 //!
-//! Takes bytes or JSON that somebody outside wrote; gives the same without any live secret, raw, encoded, folded
-//! ([`super::fold`]) or inside base64 or hex. Promise: what is given back holds none of them in any spelling that the
-//! scan knows; where one cannot be cut out, nothing of the text is left.
+//! Takes untrusted bytes or JSON; gives the same without any live secret, raw, encoded, folded ([`super::fold`]) or
+//! inside base64 or hex. Promise: the result holds none of them in any form that the scan knows; where a secret cannot
+//! be cut out, the whole text is removed.
 
 use serde_json::Value;
 
-use super::bytes::{Runs, at, cut};
+use super::bytes::{TokenRuns, at, cut};
 use super::fold::{any_folding, each_folding};
-use super::live::{LiveSecrets, SHORT};
-use super::{sums, views};
+use super::live_secrets::{LiveSecrets, SHORT};
+use super::{checksums, decoded};
 
-/// What stands where a secret stood.
+/// The text that replaces a secret.
 pub const REMOVED: &str = "[credential removed]";
-/// How many layers of base64 or hex are opened.
+/// How many layers of base64 or hex are decoded.
 const DEPTH: usize = 3;
-/// How often what was cut is looked at again.
+/// How often the result is checked again.
 const AGAIN: usize = 4;
-/// Shorter stretches are not opened.
+/// Shorter stretches are not decoded.
 const LEAST: usize = 24;
-/// Deeper JSON is not taken apart but treated as text.
+/// Deeper JSON is not parsed but treated as text.
 const DEEPEST: usize = 128;
 
 impl LiveSecrets {
-    /// The bytes without any live secret. Nothing if there is none in them.
+    /// The bytes without any live secret. `None` if they hold none.
     #[must_use]
     pub fn scrub(&self, text: &[u8]) -> Option<Vec<u8>> {
         if self.is_empty() || !self.is_in(text, DEPTH) {
@@ -39,13 +39,13 @@ impl LiveSecrets {
         Some(REMOVED.as_bytes().to_vec())
     }
 
-    /// The text without any live secret. Nothing if there is none in it.
+    /// The text without any live secret. `None` if it holds none.
     #[must_use]
     pub fn scrub_text(&self, text: &str) -> Option<String> {
         self.scrub(text.as_bytes()).map(|clean| String::from_utf8_lossy(&clean).into_owned())
     }
 
-    /// The value without any live secret in its texts, keys and numbers. Nothing if there is none in it.
+    /// The value without any live secret in its texts, keys and numbers. `None` if it holds none.
     #[must_use]
     pub fn scrub_json(&self, value: &Value) -> Option<Value> {
         if self.is_empty() { None } else { self.scrub_below(value, DEEPEST) }
@@ -78,16 +78,16 @@ impl LiveSecrets {
         }
     }
 
-    /// Whether a secret is in a text, in any spelling.
+    /// Whether a secret is in a text, in any form.
     fn is_in(&self, text: &[u8], depth: usize) -> bool {
-        // Short ones must stand alone, and where blanks are gone nothing does.
+        // Short secrets must be whole words, and without blanks nothing is.
         let long = |folded: &[u8]| self.find(folded).iter().any(|seen| seen.end - seen.start >= SHORT);
         !self.find(text).is_empty()
             || any_folding(text, long)
             || depth > 0 && opened(text, |inner| self.is_in(inner, depth - 1)).next().is_some()
     }
 
-    /// Where secrets stand, in any order.
+    /// The positions of secrets, in any order.
     fn places(&self, text: &[u8]) -> Vec<(usize, usize)> {
         let mut places: Vec<(usize, usize)> = self.find(text).iter().map(|seen| (seen.start, seen.end)).collect();
         each_folding(text, |folded| {
@@ -99,11 +99,11 @@ impl LiveSecrets {
     }
 }
 
-/// Places of stretches of base64 or hex in which a secret `is_inside`. Lines that belong together are one stretch, where
-/// one line alone holds none.
+/// Positions of base64 or hex stretches in which a secret `is_inside`. Lines that belong together are one stretch,
+/// where one line alone holds none.
 fn opened(text: &[u8], is_inside: impl Fn(&[u8]) -> bool) -> impl Iterator<Item = (usize, usize)> {
     let mut until = 0;
-    Runs::new(text, LEAST).filter_map(move |(start, end)| {
+    TokenRuns::new(text, LEAST).filter_map(move |(start, end)| {
         if start < until {
             return None;
         }
@@ -111,15 +111,16 @@ fn opened(text: &[u8], is_inside: impl Fn(&[u8]) -> bool) -> impl Iterator<Item 
         if holds(cut(text, start, end)) {
             return Some((start, end));
         }
-        let (end, joined) = views::wrapped(text, start, end)?;
-        // Whatever comes of it: its lines are not put together once more from each of them on.
+        let (end, joined) = decoded::wrapped(text, start, end)?;
+        // In any case, its lines are not joined again starting from each of them.
         until = end;
         holds(&joined).then_some((start, end))
     })
 }
 
-/// What a token is base64 or hex of, as a whole and in its parts: a name or an address may stand before it. Unlike
-/// [`views::of_token`] any UTF-8 is looked at: between the letters of a secret there can be more of other characters.
+/// The decoded content of a token that is base64 or hex, as a whole and in parts: a name or an address may be in front
+/// of it. Unlike [`views::of_token`], any UTF-8 is checked: there can be more of other characters between the letters
+/// of a secret.
 fn decoded(token: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let parts = [&b""[..], b"=.~", b"=.~/"].into_iter().flat_map(move |signs| {
         let split = token.split(move |byte| signs.contains(byte));
@@ -127,14 +128,14 @@ fn decoded(token: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     });
     parts.filter_map(|part| {
         let is_hex = part.len().is_multiple_of(2) && part.iter().all(u8::is_ascii_hexdigit);
-        let digits = || part.chunks(2).map(|pair| views::unhex(at(pair, 0), at(pair, 1))).collect();
-        let bytes: Vec<u8> = if is_hex { digits() } else { sums::base64(part) }?;
-        // Pictures and programs are no text, and most base64 is one of them.
-        if std::str::from_utf8(&bytes).is_ok() { Some(bytes) } else { views::readable(bytes) }
+        let digits = || part.chunks(2).map(|pair| decoded::unhex(at(pair, 0), at(pair, 1))).collect();
+        let bytes: Vec<u8> = if is_hex { digits() } else { checksums::base64(part) }?;
+        // Images and programs are not text, and most base64 is one of them.
+        if std::str::from_utf8(&bytes).is_ok() { Some(bytes) } else { decoded::readable(bytes) }
     })
 }
 
-/// A text without these places.
+/// A text without these ranges.
 fn without(text: &[u8], mut places: Vec<(usize, usize)>) -> Vec<u8> {
     places.sort_unstable();
     let (mut clean, mut from) = (Vec::with_capacity(text.len()), 0);
@@ -142,7 +143,7 @@ fn without(text: &[u8], mut places: Vec<(usize, usize)>) -> Vec<u8> {
         if end <= from {
             continue;
         }
-        // One that begins inside of the last is part of it.
+        // A range that begins inside the last one is part of it.
         if start >= from {
             clean.extend_from_slice(cut(text, from, start));
             clean.extend_from_slice(REMOVED.as_bytes());
@@ -161,7 +162,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// Every spelling, one inside another included.
+    /// Every form, including one inside another.
     fn spellings(secret: &str) -> Vec<(&'static str, String)> {
         let each = |text: &str, how: &dyn Fn(char) -> String| text.chars().map(how).collect::<String>();
         let bytes = |text: &str, how: &dyn Fn(u8) -> String| text.bytes().map(how).collect::<String>();

@@ -1,25 +1,25 @@
-//! The scan as a whole. Keys are put together at run time and are of no use to anybody.
+//! Tests of the whole scan. Keys are assembled at run time and are of no use to anybody.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
 use super::*;
 
-fn scan(parts: &[Part<'_>], scope: Scope) -> Report {
-    Scanner::new(&Settings::default()).unwrap().scan(parts, scope, &LiveSecrets::default())
+fn scan(parts: &[OutboundPart<'_>], scope: LeakScope) -> LeakReport {
+    Scanner::new(&LeakConfig::default()).unwrap().scan(parts, scope, &LiveSecrets::default())
 }
 
 fn blocking(text: &str) -> Vec<String> {
-    let report = scan(&[Part::new("body", text)], Scope::Service);
+    let report = scan(&[OutboundPart::new("body", text)], LeakScope::Service);
     report
         .findings
         .into_iter()
-        .filter(|finding| finding.weight == Weight::Block)
+        .filter(|finding| finding.weight == LeakWeight::Block)
         .map(|finding| finding.pattern)
         .collect()
 }
 
-/// So many characters that look generated and repeat from run to run.
+/// This many characters that look generated and are the same in every run.
 fn noise(alphabet: &str, length: usize) -> String {
     let letters: Vec<char> = alphabet.chars().collect();
     let mut state = 0x2545_F491_4F6C_DD1D_u64;
@@ -108,7 +108,7 @@ fn placeholders_of_the_same_shape_pass() {
 #[test]
 fn a_sum_at_the_end_outweighs_any_doubt_about_the_rest() {
     let body = "example".repeat(4) + "ab";
-    let mut sum = sums::crc32(body.as_bytes());
+    let mut sum = checksums::crc32(body.as_bytes());
     let digits: Vec<char> = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz".chars().collect();
     let mut tail = Vec::new();
     for _ in 0..6 {
@@ -163,16 +163,20 @@ fn whatever_dress_a_key_wears_it_is_found() {
 fn a_key_split_across_parts_is_found_and_honest_parts_are_not_glued() {
     let whole = key("ghp_", ALNUM, 36);
     let (one, two) = whole.split_at(17);
-    let split = [Part::new("items[0]", one), Part::new("items[1]", two)];
-    assert!(scan(&split, Scope::Service).findings.iter().any(|finding| finding.field == "(joined)"));
-    let honest = [Part::new("subject", "token"), Part::new("body", "a word about nothing"), Part::new("footer", "end")];
-    assert!(scan(&honest, Scope::Service).findings.is_empty());
+    let split = [OutboundPart::new("items[0]", one), OutboundPart::new("items[1]", two)];
+    assert!(scan(&split, LeakScope::Service).findings.iter().any(|finding| finding.field == "(joined)"));
+    let honest = [
+        OutboundPart::new("subject", "token"),
+        OutboundPart::new("body", "a word about nothing"),
+        OutboundPart::new("footer", "end"),
+    ];
+    assert!(scan(&honest, LeakScope::Service).findings.is_empty());
 }
 
-fn vault(secret: &str, parts: &[Part<'_>]) -> bool {
+fn vault(secret: &str, parts: &[OutboundPart<'_>]) -> bool {
     let live = LiveSecrets::new([("mail", secret)]).unwrap();
-    let report = Scanner::new(&Settings::default()).unwrap().scan(parts, Scope::Service, &live);
-    report.findings.iter().any(|finding| finding.pattern == "vault.live" && finding.weight == Weight::Block)
+    let report = Scanner::new(&LeakConfig::default()).unwrap().scan(parts, LeakScope::Service, &live);
+    report.findings.iter().any(|finding| finding.pattern == "vault.live" && finding.weight == LeakWeight::Block)
 }
 
 #[test]
@@ -181,15 +185,18 @@ fn a_secret_of_the_vault_does_not_leave_in_halves_whatever_the_order_of_the_fiel
     let (one, two) = secret.split_at(14);
     let long = format!("{}{two}{}", "word after word ".repeat(200), " and so on".repeat(200));
     for parts in [
-        [Part::new("body", two), Part::new("subject", one)],
-        [Part::new("body", long.as_str()), Part::new("subject", one)],
-        [Part::new("body", "nothing"), Part::new("note", format!("{two} first, then {one}"))],
+        [OutboundPart::new("body", two), OutboundPart::new("subject", one)],
+        [OutboundPart::new("body", long.as_str()), OutboundPart::new("subject", one)],
+        [OutboundPart::new("body", "nothing"), OutboundPart::new("note", format!("{two} first, then {one}"))],
     ] {
         assert!(vault(&secret, &parts), "{:?}", parts.iter().map(|part| &part.name).collect::<Vec<_>>());
     }
     let encoded = STANDARD.encode(&secret);
     let (one, two) = encoded.split_at(18);
-    assert!(vault(&secret, &[Part::new("body", two), Part::new("subject", one)]), "halves of its base64");
+    assert!(
+        vault(&secret, &[OutboundPart::new("body", two), OutboundPart::new("subject", one)]),
+        "halves of its base64"
+    );
 }
 
 #[test]
@@ -199,9 +206,9 @@ fn blanks_and_line_ends_inside_do_not_hide_a_secret_of_the_vault() {
     let thin: String = secret.chars().flat_map(|letter| [letter, '\u{2009}']).collect();
     let (one, two) = secret.split_at(9);
     for text in [spaced, thin, format!("{one}\n{two}")] {
-        assert!(vault(&secret, &[Part::new("body", text.as_str())]));
+        assert!(vault(&secret, &[OutboundPart::new("body", text.as_str())]));
         let long = format!("{}{text}{}", "word after word ".repeat(100), " and so on".repeat(100));
-        assert!(vault(&secret, &[Part::new("body", long), Part::new("subject", "hello")]));
+        assert!(vault(&secret, &[OutboundPart::new("body", long), OutboundPart::new("subject", "hello")]));
     }
 }
 
@@ -209,30 +216,33 @@ fn blanks_and_line_ends_inside_do_not_hide_a_secret_of_the_vault() {
 fn the_common_beginning_of_a_secret_is_none() {
     let secret = format!("https://hooks.chat.example/services/{}", noise(ALNUM, 30));
     let said = "Hooks start with https://hooks.chat.example/services/ and are made in the settings.";
-    assert!(!vault(&secret, &[Part::new("body", said), Part::new("subject", "hooks.chat.example")]));
-    assert!(vault(&secret, &[Part::new("body", secret.as_str())]));
+    assert!(!vault(&secret, &[OutboundPart::new("body", said), OutboundPart::new("subject", "hooks.chat.example")]));
+    assert!(vault(&secret, &[OutboundPart::new("body", secret.as_str())]));
 }
 
 #[test]
 fn the_key_of_a_field_is_read_with_its_value() {
     let value = serde_json::json!({"login": {"password": "tr0ub4dor"}, "note": "tr0ub4dor"});
-    let report = scan(&parts_of("", &value), Scope::Service);
+    let report = scan(&parts_of("", &value), LeakScope::Service);
     let fields: Vec<&str> = report.findings.iter().map(|finding| finding.field.as_str()).collect();
     assert_eq!(fields, ["login.password"]);
 }
 
 #[test]
 fn personal_data_blocks_in_proxies_and_asks_only_about_many_people_elsewhere() {
-    let one = [Part::new("body", "write to ana@example.org or call +49 170 1234567, id 123456789012345678")];
-    assert!(scan(&one, Scope::Proxy).blocks());
-    assert!(!scan(&one, Scope::Service).blocks() && !scan(&one, Scope::Service).asks());
+    let one = [OutboundPart::new("body", "write to ana@example.org or call +49 170 1234567, id 123456789012345678")];
+    assert!(scan(&one, LeakScope::Proxy).blocks());
+    assert!(!scan(&one, LeakScope::Service).blocks() && !scan(&one, LeakScope::Service).needs_approval());
     let many: String = (0..25).map(|n| format!("p{n}@example.org, ")).collect();
-    assert!(scan(&[Part::new("body", many.as_str())], Scope::Service).asks());
-    assert!(!scan(&[Part::new("to", many.as_str())], Scope::Service).asks(), "addressees are not content");
+    assert!(scan(&[OutboundPart::new("body", many.as_str())], LeakScope::Service).needs_approval());
+    assert!(
+        !scan(&[OutboundPart::new("to", many.as_str())], LeakScope::Service).needs_approval(),
+        "addressees are not content"
+    );
 }
 
-fn weight(text: &str) -> Option<Weight> {
-    scan(&[Part::new("body", text)], Scope::Service).weight().filter(|weight| *weight > Weight::Note)
+fn weight(text: &str) -> Option<LeakWeight> {
+    scan(&[OutboundPart::new("body", text)], LeakScope::Service).weight().filter(|weight| *weight > LeakWeight::Note)
 }
 
 #[test]
@@ -244,11 +254,11 @@ fn an_invitation_to_a_meeting_asks_a_person_and_is_not_refused() {
         "https://acme.webex.com/meet/ana\nMeeting password: pJx3Gm2Vt99 (from phones)".to_owned(),
         "https://teams.microsoft.com/l/meetup-join/19\nMeeting ID: 394 412\nPasscode: aB3dE9".to_owned(),
     ] {
-        assert_eq!(weight(&text), Some(Weight::Flag), "{text}");
+        assert_eq!(weight(&text), Some(LeakWeight::Flag), "{text}");
     }
-    assert_eq!(weight("Passcode: aB3dE9"), Some(Weight::Block), "without its meeting it may be any");
+    assert_eq!(weight("Passcode: aB3dE9"), Some(LeakWeight::Block), "without its meeting it may be any");
     let other = format!("{link}\nthe root password of the server: pJx3Gm2Vt99");
-    assert_eq!(weight(&other), Some(Weight::Block), "a link beside it does not make it a passcode");
+    assert_eq!(weight(&other), Some(LeakWeight::Block), "a link beside it does not make it a passcode");
 }
 
 #[test]
@@ -261,7 +271,7 @@ fn keys_for_pages_and_logins_of_manuals_are_no_secrets() {
     ] {
         assert_eq!(weight(&text), None, "{text}");
     }
-    assert_eq!(weight(&format!("sk_live_{noise}")), Some(Weight::Block));
+    assert_eq!(weight(&format!("sk_live_{noise}")), Some(LeakWeight::Block));
 }
 
 #[test]
@@ -276,10 +286,10 @@ fn passwords_in_prose_tables_and_other_languages_are_found() {
         format!("the API key is {hex}"),
         key("ntn_", ALNUM, 46),
     ] {
-        assert_eq!(weight(&text), Some(Weight::Block), "{text}");
+        assert_eq!(weight(&text), Some(LeakWeight::Block), "{text}");
     }
     let signed = format!("https://b.s3.example/x?X-Amz-Credential=AKIA{}%2F20240101%2Fs3", self::noise(UPPER, 16));
-    assert_eq!(weight(&signed), Some(Weight::Flag), "a signed link asks");
+    assert_eq!(weight(&signed), Some(LeakWeight::Flag), "a signed link asks");
 }
 
 #[test]
@@ -292,7 +302,7 @@ fn the_words_of_the_seed_block_everywhere() {
 #[test]
 fn no_finding_holds_what_was_found() {
     let secret = key("ghp_", ALNUM, 36);
-    let report = scan(&[Part::new("body", format!("x {secret}"))], Scope::Service);
+    let report = scan(&[OutboundPart::new("body", format!("x {secret}"))], LeakScope::Service);
     let shown = format!("{report:?}");
     assert!(!shown.contains(&secret[4..]), "{shown}");
     let [finding] = report.findings.as_slice() else { panic!("{shown}") };
@@ -304,7 +314,7 @@ fn the_name_of_a_key_is_looked_at_and_never_told() {
     let secret = "kP9xQ2vLm7Zt";
     let live = LiveSecrets::new([("crm", secret.as_bytes())]).unwrap();
     let value = serde_json::json!({"value": {secret: "x", "other": {"deep": {secret: key("ghp_", ALNUM, 36)}}}});
-    let report = Scanner::new(&Settings::default()).unwrap().scan(&parts_of("", &value), Scope::Service, &live);
+    let report = Scanner::new(&LeakConfig::default()).unwrap().scan(&parts_of("", &value), LeakScope::Service, &live);
     let shown = format!("{report:?}");
     assert!(report.blocks() && !shown.contains(secret), "{shown}");
     let mut fields: Vec<&str> = report.findings.iter().map(|finding| finding.field.as_str()).collect();
@@ -331,8 +341,8 @@ fn hostile_lengths_end_quickly() {
         "&#65;".repeat(long / 5),
         "-----BEGIN ".repeat(long / 11),
     ] {
-        // The promise is that it ends; the suite's own limit is the clock.
-        let report = scan(&[Part::new("body", text.as_str())], Scope::Proxy);
+        // The promise is that it ends; the time limit of the test suite checks it.
+        let report = scan(&[OutboundPart::new("body", text.as_str())], LeakScope::Proxy);
         assert!(report.findings.len() <= 3 * ENOUGH);
     }
 }

@@ -1,11 +1,11 @@
-//! Stage 2: bytes become text that means what it shows.
+//! Stage 2: turns bytes into text that means what it shows.
 //!
-//! Takes `Bounded`, gives `Text`. Promise: what comes out is UTF-8 without characters that hide, reorder
-//! or control; whatever was hidden that way is kept as a surface for the detectors and never shown.
+//! Takes `BoundedContent`, gives `TextContent`. Promise: the output is UTF-8 without characters that hide, reorder or control; text
+//! that was hidden with them is kept as a surface for the detectors and never shown.
 
 pub(super) mod fold;
+mod hidden_characters;
 mod homoglyphs;
-mod marks;
 pub(super) mod views;
 
 use std::borrow::Cow;
@@ -13,112 +13,116 @@ use std::borrow::Cow;
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use serde_json::{Value, json};
-use sluice_core::json::{Reading, reading};
+use sluice_core::json::{JsonTextKind, classify};
 
-use super::json::{Document, Intent, Role, joined};
-use super::size::{Bounded, Kind, Piece, Strings, looks_wide};
-use crate::finding::{Carrier, Finding, Stage};
+use super::json::{JsonDocument, JsonStringRole, MarkupIntent, joined};
+use super::size::{BoundedContent, ContentFormat, ContentPiece, JsonStringsKind, looks_wide};
+use crate::finding::{Carrier, ContentStage, Finding};
 
 /// A text that only detectors read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Surface {
+pub(super) struct DetectorSurface {
     pub(super) carrier: Carrier,
     pub(super) text: String,
 }
 
 /// One text of one kind.
 #[derive(Debug, Clone)]
-pub(super) struct Passage<'a> {
+pub(super) struct TextPassage<'a> {
     pub(super) text: Cow<'a, str>,
-    pub(super) kind: Kind,
+    pub(super) kind: ContentFormat,
     pub(super) shown: bool,
-    /// The text taken apart, if it is JSON. It is then what counts.
-    pub(super) document: Option<Document>,
+    /// The parsed text, if it is JSON. Then the document counts.
+    pub(super) document: Option<JsonDocument>,
 }
 
-/// Content as honest text.
+/// Content whose text means what it shows.
 #[derive(Debug, Clone)]
-pub struct Text<'a> {
-    pub(super) passages: Vec<Passage<'a>>,
-    pub(super) surfaces: Vec<Surface>,
+pub struct TextContent<'a> {
+    pub(super) passages: Vec<TextPassage<'a>>,
+    pub(super) surfaces: Vec<DetectorSurface>,
     pub(super) findings: Vec<Finding>,
 }
 
-/// Stage 2. It never refuses: what cannot be read becomes replacement characters and a finding.
+/// Runs stage 2. It never refuses: bytes that cannot be decoded become replacement characters and a finding.
 #[must_use]
-pub fn read(bounded: Bounded<'_>) -> Text<'_> {
+pub fn read(bounded: BoundedContent<'_>) -> TextContent<'_> {
     read_as(bounded, None)
 }
 
-/// Stage 2, where a schema says what the strings of JSON are ([`super::Plan::shape`]).
+/// Runs stage 2, where a schema describes the strings of JSON ([`super::ScreeningPlan::shape`]).
 #[must_use]
-pub fn read_as<'a>(bounded: Bounded<'a>, shape: Option<&Value>) -> Text<'a> {
-    let Bounded { pieces, mut findings } = bounded;
+pub fn read_as<'a>(bounded: BoundedContent<'a>, shape: Option<&Value>) -> TextContent<'a> {
+    let BoundedContent { pieces, mut findings } = bounded;
     let mut surfaces = Vec::new();
     let passages = pieces.into_iter().map(|piece| {
         let (kind, shown) = (piece.kind, piece.shown);
         let text = decode(piece, &mut findings);
-        if let Kind::Json(strings) = kind {
+        if let ContentFormat::Json(strings) = kind {
             let document = read_json(text, (strings, shape), &mut surfaces, &mut findings);
-            return Passage { text: Cow::Borrowed(""), kind, shown, document: Some(document) };
+            return TextPassage { text: Cow::Borrowed(""), kind, shown, document: Some(document) };
         }
-        Passage { text: marks::settle(text, &mut surfaces, &mut findings), kind, shown, document: None }
+        TextPassage { text: hidden_characters::settle(text, &mut surfaces, &mut findings), kind, shown, document: None }
     });
     let passages = passages.collect();
-    Text { passages, surfaces, findings }
+    TextContent { passages, surfaces, findings }
 }
 
-/// JSON, each string and key of which is honest text: what an escape stands for is treated as if it had stood there.
+/// Reads JSON whose strings and keys are cleaned: an escaped character is treated as if it were literal.
 fn read_json(
     text: Cow<'_, str>,
-    (strings, shape): (Strings, Option<&Value>),
-    surfaces: &mut Vec<Surface>,
+    (strings, shape): (JsonStringsKind, Option<&Value>),
+    surfaces: &mut Vec<DetectorSurface>,
     findings: &mut Vec<Finding>,
-) -> Document {
+) -> JsonDocument {
     let mut found = Vec::new();
-    // A stray character between strings, or one that may not stand in them raw, makes no other text of it.
-    let text = match reading(text.as_bytes()) {
-        Reading::One | Reading::Several | Reading::Repeated => text,
-        Reading::Broken => marks::settle(text, surfaces, &mut found),
+    // A stray character between strings, or one that is not allowed raw inside them, does not make the text different.
+    let text = match classify(text.as_bytes()) {
+        JsonTextKind::One | JsonTextKind::Several | JsonTextKind::Repeated => text,
+        JsonTextKind::Broken => hidden_characters::settle(text, surfaces, &mut found),
     };
     let tool_result = json!({"properties": {"content": {"items": {"properties": {
         "text": {"contentMediaType": "text/plain"},
     }}}}});
     let (otherwise, shape) = match strings {
-        Strings::Data => (Intent::Data, shape),
-        Strings::Unsaid | Strings::Definition => (Intent::Source, shape),
-        Strings::ToolResult => (Intent::Data, Some(&tool_result)),
+        JsonStringsKind::Data => (MarkupIntent::Data, shape),
+        JsonStringsKind::Unsaid | JsonStringsKind::Definition => (MarkupIntent::Source, shape),
+        JsonStringsKind::ToolResult => (MarkupIntent::Data, Some(&tool_result)),
     };
-    let mut document = Document::read(text.into_owned(), otherwise, shape);
+    let mut document = JsonDocument::read(text.into_owned(), otherwise, shape);
     settle_strings(&mut document, surfaces, &mut found);
     findings.extend(Finding::heaviest_of_each(found));
     document
 }
 
-/// Takes out of each string of a document what stage 2 takes out of a text.
-pub(super) fn settle_strings(document: &mut Document, surfaces: &mut Vec<Surface>, findings: &mut Vec<Finding>) {
+/// Removes from each string of a document what stage 2 removes from a text.
+pub(super) fn settle_strings(
+    document: &mut JsonDocument,
+    surfaces: &mut Vec<DetectorSurface>,
+    findings: &mut Vec<Finding>,
+) {
     let leaves = document.leaves();
-    if leaves.iter().all(|(_, text)| marks::is_fine(text)) {
+    if leaves.iter().all(|(_, text)| hidden_characters::is_fine(text)) {
         return;
     }
     let mut found = Vec::new();
     // Letters can be smuggled a few in each string.
-    for role in [Role::Value, Role::Key] {
+    for role in [JsonStringRole::Value, JsonStringRole::Key] {
         let mut smuggled = Vec::new();
-        marks::settle(Cow::Owned(joined(&leaves, role, "")), &mut smuggled, &mut found);
+        hidden_characters::settle(Cow::Owned(joined(&leaves, role, "")), &mut smuggled, &mut found);
         surfaces.extend(smuggled.into_iter().filter(|surface| surface.carrier != Carrier::Bidi));
     }
-    document.each(&mut |text, _| match marks::settle(Cow::Borrowed(text), surfaces, &mut found) {
+    document.each(&mut |text, _| match hidden_characters::settle(Cow::Borrowed(text), surfaces, &mut found) {
         Cow::Borrowed(_) => None,
         Cow::Owned(settled) => Some(settled),
     });
     findings.extend(Finding::heaviest_of_each(found));
 }
 
-/// The charset that was declared, else a byte order mark, else UTF-8 if it is valid, else a guess; but JSON is UTF-8, and
-/// what is not becomes replacement characters.
-fn decode<'a>(piece: Piece<'a>, findings: &mut Vec<Finding>) -> Cow<'a, str> {
-    let is_json = matches!(piece.kind, Kind::Json(_));
+/// Decodes by the declared charset, else a byte order mark, else UTF-8 if it is valid, else a guess. JSON is always
+/// UTF-8, and invalid bytes become replacement characters.
+fn decode<'a>(piece: ContentPiece<'a>, findings: &mut Vec<Finding>) -> Cow<'a, str> {
+    let is_json = matches!(piece.kind, ContentFormat::Json(_));
     let declared = piece.charset.as_deref().and_then(|label| Encoding::for_label(label.as_bytes()));
     let marked = Encoding::for_bom(&piece.bytes).map(|(encoding, _)| encoding);
     let plain_utf8 = marked.is_none_or(|mark| mark == UTF_8) && declared.is_none_or(|declared| declared == UTF_8);
@@ -138,16 +142,16 @@ fn decode<'a>(piece: Piece<'a>, findings: &mut Vec<Finding>) -> Cow<'a, str> {
         _ if looks_wide(bytes.get(..4096).unwrap_or(&bytes)) => wide(&bytes),
         _ if valid || is_json => UTF_8,
         _ => {
-            findings.push(Finding::note(Stage::Encoding, "charset.guessed", 0));
+            findings.push(Finding::note(ContentStage::Encoding, "charset.guessed", 0));
             guess(&bytes)
         }
     };
     if declared.is_some_and(|declared| declared != encoding) {
-        findings.push(Finding::note(Stage::Encoding, "charset.mismatch", 0));
+        findings.push(Finding::note(ContentStage::Encoding, "charset.mismatch", 0));
     }
     let (text, _, broken) = encoding.decode(&bytes);
     if broken {
-        findings.push(Finding::note(Stage::Encoding, "charset.broken", 0));
+        findings.push(Finding::note(ContentStage::Encoding, "charset.broken", 0));
     }
     Cow::Owned(text.into_owned())
 }
@@ -159,18 +163,18 @@ fn wide(bytes: &[u8]) -> &'static Encoding {
 
 fn guess(bytes: &[u8]) -> &'static Encoding {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Allow);
-    // Enough to tell; a guess over megabytes says nothing more.
+    // Enough for a decision; more megabytes do not improve the guess.
     detector.feed(bytes.get(..64 << 10).unwrap_or(bytes), true);
     detector.guess(None, Utf8Detection::Allow)
 }
 
-impl Surface {
+impl DetectorSurface {
     pub(super) fn new(carrier: Carrier, text: String) -> Self {
         Self { carrier, text }
     }
 }
 
-/// Takes out of a decoded text what stage 2 takes out of a raw one.
-pub(super) fn settle(text: String, surfaces: &mut Vec<Surface>, findings: &mut Vec<Finding>) -> String {
-    marks::settle(Cow::Owned(text), surfaces, findings).into_owned()
+/// Removes from a decoded text what stage 2 removes from a raw one.
+pub(super) fn settle(text: String, surfaces: &mut Vec<DetectorSurface>, findings: &mut Vec<Finding>) -> String {
+    hidden_characters::settle(Cow::Owned(text), surfaces, findings).into_owned()
 }

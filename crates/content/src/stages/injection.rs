@@ -1,7 +1,7 @@
-//! Stage 4: does this text try to steer whoever reads it, or the machines behind them?
+//! Stage 4: detects text that tries to control its reader or the machines behind the reader.
 //!
-//! Takes `Defused` and nothing else, gives `Screened`. Promise: there is no parameter through which trust in a
-//! sender could reach the score; every surface is read, plain and decoded; each point has a finding.
+//! Takes `DefusedContent` and nothing else, gives `ScreenedContent`. Promise: no parameter exists through which trust in a sender
+//! could affect the score; every surface is read, plain and decoded; every point has a finding.
 
 mod code;
 mod documents;
@@ -14,27 +14,27 @@ mod structure;
 
 use super::encoding::fold::fold;
 use super::encoding::views::{atbash, caesar, reversed, rot13, views};
-use super::encoding::{Surface, settle};
-use super::html::Defused;
-use super::size::Strings;
-use crate::finding::{Carrier, Finding, Stage};
-use sentences::Reading;
+use super::encoding::{DetectorSurface, settle};
+use super::html::DefusedContent;
+use super::size::JsonStringsKind;
+use crate::finding::{Carrier, ContentStage, Finding};
+use sentences::TextReading;
 
 /// Content whose findings are known.
 #[derive(Debug, Clone)]
-pub struct Screened<'a> {
-    pub(super) defused: Defused<'a>,
+pub struct ScreenedContent<'a> {
+    pub(super) defused: DefusedContent<'a>,
     pub(super) points: f32,
 }
 
-impl Screened<'_> {
+impl ScreenedContent<'_> {
     pub(super) fn is_json(&self) -> bool {
         self.defused.json.is_some()
     }
 
-    /// Whether somebody said that it is JSON.
+    /// Whether the content was declared as JSON.
     pub(super) fn claims_json(&self) -> bool {
-        self.defused.json.is_some_and(|strings| strings != Strings::Unsaid)
+        self.defused.json.is_some_and(|strings| strings != JsonStringsKind::Unsaid)
     }
 
     pub(super) fn text(&self) -> &str {
@@ -46,17 +46,17 @@ impl Screened<'_> {
     }
 }
 
-/// What a covert carrier adds to the weight of what it carries.
+/// The factor by which a covert carrier increases the weight of its text.
 const COVERT: f32 = 1.35;
-/// The most findings that are kept of one surface.
+/// Most findings that are kept for one surface.
 const KEPT: usize = 12;
 
-/// Stage 4.
+/// Runs stage 4.
 #[must_use]
-pub fn screen(mut defused: Defused<'_>) -> Screened<'_> {
+pub fn screen(mut defused: DefusedContent<'_>) -> ScreenedContent<'_> {
     let mut best = 0.0_f32;
     let mut findings = Vec::new();
-    // What is shown of JSON is read as what it says, not as how it is written.
+    // JSON that is shown is read as its decoded content, not as it is written.
     if !(defused.json.is_some() && defused.documents.first().is_some_and(|document| document.is_valid)) {
         look(&defused.text, Carrier::Plain, &mut best, &mut findings);
     }
@@ -68,22 +68,22 @@ pub fn screen(mut defused: Defused<'_>) -> Screened<'_> {
     }
     let smuggled: f32 = defused.findings.iter().map(|finding| finding.score).fold(0.0, f32::max);
     defused.findings.append(&mut findings);
-    Screened { defused, points: best + smuggled }
+    ScreenedContent { defused, points: best + smuggled }
 }
 
-/// Reads a surface, and whatever is encoded in it.
+/// Reads a surface, and every text that is encoded in it.
 fn look(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Finding>) {
     let folded = fold(text);
     let disguised = folded.dressed >= 6 || folded.mixed >= 3;
     if disguised {
-        findings.push(Finding { carrier, ..Finding::note(Stage::Encoding, "confusable", 0) });
+        findings.push(Finding { carrier, ..Finding::note(ContentStage::Encoding, "confusable", 0) });
     }
     let own = if disguised && matches!(carrier, Carrier::Plain | Carrier::Json) { Carrier::Homoglyph } else { carrier };
     let plain = judge(&folded.text, own, best, findings);
-    let mut inner: Vec<Surface> = views(&folded.text);
-    inner.extend(turned(&plain, &folded.text));
+    let mut inner: Vec<DetectorSurface> = views(&folded.text);
+    inner.extend(deciphered_surfaces(&plain, &folded.text));
     for view in inner {
-        // What stage 2 takes out of a text can stand in what is decoded from it.
+        // Decoded text can contain what stage 2 removes.
         let (mut hidden, mut smuggled) = (Vec::new(), Vec::new());
         let text = settle(view.text, &mut hidden, &mut smuggled);
         *best = smuggled.iter().map(|finding| finding.score).fold(*best, f32::max);
@@ -93,28 +93,28 @@ fn look(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Finding
         }
         let again = fold(&text);
         let seen = judge(&again.text, view.carrier, best, findings);
-        for surface in turned(&seen, &again.text) {
+        for surface in deciphered_surfaces(&seen, &again.text) {
             judge(&surface.text, surface.carrier, best, findings);
         }
     }
 }
 
-/// Whether a way of moving letters shows, what it is called, and what undoes it.
-type Way = (bool, Carrier, fn(&str) -> String);
+/// A letter substitution: whether it was detected, its carrier, and the function that reverses it.
+type LetterCipher = (bool, Carrier, fn(&str) -> String);
 
-/// What a text says if its letters are put back, as far as its commonest words show that they were moved.
-fn turned<'a>(reading: &Reading, text: &'a str) -> impl Iterator<Item = Surface> + use<'a> {
-    let ways: [Way; 4] = [
+/// The text with its letters restored, as far as its most common words show a substitution.
+fn deciphered_surfaces<'a>(reading: &TextReading, text: &'a str) -> impl Iterator<Item = DetectorSurface> + use<'a> {
+    let ways: [LetterCipher; 4] = [
         (reading.turned, Carrier::Rot13, rot13),
         (reading.backwards, Carrier::Reversed, reversed),
         (reading.moved, Carrier::Cipher, caesar),
         (reading.mirrored, Carrier::Cipher, atbash),
     ];
-    ways.into_iter().filter(|(wanted, ..)| *wanted).map(|(_, carrier, undo)| Surface::new(carrier, undo(text)))
+    ways.into_iter().filter(|(wanted, ..)| *wanted).map(|(_, carrier, undo)| DetectorSurface::new(carrier, undo(text)))
 }
 
-/// Scores one text. An item is as bad as its worst surface.
-fn judge(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Finding>) -> Reading {
+/// Scores one text. The score of an item is that of its worst surface.
+fn judge(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Finding>) -> TextReading {
     let mut reading = sentences::read(text);
     structure::weigh(text, &mut reading);
     code::weigh(text, &mut reading);
@@ -123,7 +123,7 @@ fn judge(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Findin
     *best = best.max(points);
     reading.hits.sort_by(|one, other| other.points.total_cmp(&one.points));
     findings.extend(reading.hits.iter().take(KEPT).map(|hit| Finding {
-        stage: Stage::Injection,
+        stage: ContentStage::Injection,
         rule: hit.rule,
         carrier,
         span: hit.span,
@@ -132,19 +132,19 @@ fn judge(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Findin
     reading
 }
 
-/// Builds every pattern of this stage, which is otherwise done where a text first needs it.
+/// Builds every pattern of this stage, which otherwise happens when a text first needs it.
 pub(crate) fn build() {
     phrases::build();
     code::build();
 }
 
-/// All words of the lexicon, for measuring others with the same.
+/// All words of the lexicon, for measuring other engines with the same words.
 #[must_use]
 pub fn words() -> Vec<String> {
     lexicon::LEXICON.words().collect()
 }
 
-/// How many rules there are.
+/// The number of rules.
 #[must_use]
 pub fn rule_count() -> usize {
     rules::count() + phrases::count() + code::count()

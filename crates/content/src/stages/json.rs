@@ -1,27 +1,27 @@
-//! JSON taken apart: each string and key decoded, looked at by the stages and put back in its place.
+//! Parsed JSON: each string and key is decoded, passed through the stages and put back in its place.
 //!
-//! Takes a text; gives its strings one by one, and the text with what became of them. Promise: numbers, structure and
-//! blanks keep their bytes, and so does a string that no stage changed and that has no `\u` escape; JSON inside of a string
-//! is taken apart as well, three levels deep; the cost of each level is linear.
+//! Takes a text; gives its strings one by one, and the text with the changed strings. Promise: numbers, structure and
+//! blanks keep their bytes, and so does a string that no stage changed and that has no `\u` escape; JSON inside a
+//! string is parsed as well, three levels deep; the cost of each level is linear.
 
 mod shape;
 
 use serde_json::Value;
-use sluice_core::json::{Reading, reading};
+use sluice_core::json::{JsonTextKind, classify};
 
-pub(super) use self::shape::Intent;
-use self::shape::Walk;
+pub(super) use self::shape::MarkupIntent;
+use self::shape::SchemaWalk;
 
-/// How often JSON inside of a string is opened.
+/// How many levels of JSON inside a string are opened.
 const NESTED: usize = 3;
 /// Shorter strings hold no JSON worth opening.
 const LEAST_NESTED: usize = 7;
-/// The most strings that are taken apart. A document with more is refused for its members.
+/// The most strings that are read. A document with more is refused for its members.
 const MOST: usize = 400_000;
 
-/// What a string is to its document.
+/// The role of a string in its document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum JsonStringRole {
     Key,
     Value,
 }
@@ -29,30 +29,30 @@ pub(super) enum Role {
 /// One string of a document.
 #[derive(Debug, Clone)]
 struct JsonString {
-    /// Where its opening quote stands.
+    /// The position of its opening quote.
     start: usize,
-    /// Behind its closing quote.
+    /// The position after its closing quote.
     end: usize,
-    role: Role,
-    intent: Intent,
-    /// What it says, where that is not what stands between its quotes.
+    role: JsonStringRole,
+    intent: MarkupIntent,
+    /// Its decoded text, where that differs from the text between its quotes.
     text: Option<String>,
-    /// Whether it has to be written anew.
+    /// Whether it must be written again.
     rewritten: bool,
-    /// The JSON that it holds.
-    nested: Option<Box<Document>>,
+    /// The JSON inside it.
+    nested: Option<Box<JsonDocument>>,
 }
 
 /// A JSON text and its strings.
 #[derive(Debug, Clone)]
-pub(super) struct Document {
+pub(super) struct JsonDocument {
     source: String,
     strings: Vec<JsonString>,
-    /// Whether it is JSON, so that what is put back is JSON again.
+    /// Whether it is valid JSON, so that the result is valid JSON again.
     pub(super) is_valid: bool,
 }
 
-/// Whether a text begins and ends as objects and lists do.
+/// Whether a text begins and ends like an object or a list.
 pub(super) fn looks_like_json(text: &str) -> bool {
     let text = text.trim_matches([' ', '\n', '\r', '\t', '\u{feff}']);
     text.len() >= LEAST_NESTED
@@ -60,14 +60,14 @@ pub(super) fn looks_like_json(text: &str) -> bool {
         && matches!((text.as_bytes().first(), text.as_bytes().last()), (Some(b'{' | b'['), Some(b'}' | b']')))
 }
 
-impl Document {
-    /// Takes a text apart. One that is no JSON is read as far as it has quotes.
-    pub(super) fn read(source: String, intent: Intent, shape: Option<&Value>) -> Self {
+impl JsonDocument {
+    /// Parses a text. Invalid JSON is read as far as it has quotes.
+    pub(super) fn read(source: String, intent: MarkupIntent, shape: Option<&Value>) -> Self {
         Self::below(source, intent, shape, NESTED)
     }
 
-    fn below(source: String, intent: Intent, shape: Option<&Value>, depth: usize) -> Self {
-        let is_valid = reading(source.as_bytes()) != Reading::Broken;
+    fn below(source: String, intent: MarkupIntent, shape: Option<&Value>, depth: usize) -> Self {
+        let is_valid = classify(source.as_bytes()) != JsonTextKind::Broken;
         let strings = strings(&source, intent, shape, depth);
         Self { source, strings, is_valid }
     }
@@ -77,8 +77,8 @@ impl Document {
         string.text.as_deref().unwrap_or_else(between)
     }
 
-    /// Puts every string before `change`, the innermost ones where one holds JSON; what it gives takes the string's place.
-    pub(super) fn each(&mut self, change: &mut dyn FnMut(&str, Intent) -> Option<String>) {
+    /// Passes every string to `change`, the innermost ones where a string holds JSON; the result replaces the string.
+    pub(super) fn each(&mut self, change: &mut dyn FnMut(&str, MarkupIntent) -> Option<String>) {
         let mut strings = std::mem::take(&mut self.strings);
         for string in &mut strings {
             let changed = match &mut string.nested {
@@ -99,7 +99,7 @@ impl Document {
         self.strings.iter().any(|string| string.rewritten)
     }
 
-    /// The text, with each string as it is now.
+    /// The text with each string as it is now.
     pub(super) fn render(&self) -> String {
         self.put_together(&|string, out| {
             if string.rewritten {
@@ -110,7 +110,7 @@ impl Document {
         })
     }
 
-    /// The text as somebody reads it to whom escapes are nothing new: in its layout, each string as what it says.
+    /// The text with every escape decoded: the same layout, and each string as its content.
     pub(super) fn layout(&self) -> String {
         self.put_together(&|string, out| {
             out.push('"');
@@ -134,14 +134,14 @@ impl Document {
         out
     }
 
-    /// Every string and key in the order in which they stand.
-    pub(super) fn leaves(&self) -> Vec<(Role, &str)> {
+    /// Every string and key in document order.
+    pub(super) fn leaves(&self) -> Vec<(JsonStringRole, &str)> {
         let mut leaves = Vec::with_capacity(self.strings.len());
         self.gather(&mut leaves);
         leaves
     }
 
-    fn gather<'a>(&'a self, leaves: &mut Vec<(Role, &'a str)>) {
+    fn gather<'a>(&'a self, leaves: &mut Vec<(JsonStringRole, &'a str)>) {
         for string in &self.strings {
             match &string.nested {
                 Some(nested) => nested.gather(leaves),
@@ -152,10 +152,10 @@ impl Document {
 }
 
 /// Every string of a text, decoded.
-fn strings(source: &str, intent: Intent, shape: Option<&Value>, depth: usize) -> Vec<JsonString> {
+fn strings(source: &str, intent: MarkupIntent, shape: Option<&Value>, depth: usize) -> Vec<JsonString> {
     let bytes = source.as_bytes();
     let mut found = Vec::new();
-    let mut walk = Walk::new(shape, intent);
+    let mut walk = SchemaWalk::new(shape, intent);
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
         if byte != b'"' {
@@ -166,18 +166,18 @@ fn strings(source: &str, intent: Intent, shape: Option<&Value>, depth: usize) ->
         let Some(end) = end_of(bytes, at) else { break };
         let inside = source.get(at + 1..end - 1).unwrap_or_default();
         let next = bytes.get(end..).unwrap_or_default().iter().find(|byte| !byte.is_ascii_whitespace());
-        let role = if next == Some(&b':') { Role::Key } else { Role::Value };
+        let role = if next == Some(&b':') { JsonStringRole::Key } else { JsonStringRole::Value };
         let text = unescaped(inside);
         let said = text.as_deref().unwrap_or(inside);
         let own = match role {
-            Role::Key => {
+            JsonStringRole::Key => {
                 walk.key(said);
                 intent
             }
-            Role::Value => walk.intent(),
+            JsonStringRole::Value => walk.intent(),
         };
-        let nested = (role == Role::Value && depth > 0 && own != Intent::Html && looks_like_json(said))
-            .then(|| Document::below(said.to_owned(), own, None, depth - 1))
+        let nested = (role == JsonStringRole::Value && depth > 0 && own != MarkupIntent::Html && looks_like_json(said))
+            .then(|| JsonDocument::below(said.to_owned(), own, None, depth - 1))
             .filter(|nested| nested.is_valid)
             .map(Box::new);
         let rewritten = inside.contains("\\u");
@@ -190,7 +190,7 @@ fn strings(source: &str, intent: Intent, shape: Option<&Value>, depth: usize) ->
     found
 }
 
-/// Behind the closing quote of the string that opens here; nothing if it never closes.
+/// The position after the closing quote of the string that opens here; `None` if it never closes.
 fn end_of(bytes: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
@@ -202,7 +202,7 @@ fn end_of(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// What a string says; nothing if it has no escapes. Half a pair of surrogates is no character.
+/// The decoded content of a string; `None` if it has no escapes. Half of a surrogate pair is not a character.
 fn unescaped(inside: &str) -> Option<String> {
     if !inside.contains('\\') {
         return None;
@@ -220,7 +220,7 @@ fn unescaped(inside: &str) -> Option<String> {
     Some(out)
 }
 
-/// One escape: its length, and the character that it stands for.
+/// One escape: its length and its character.
 fn escape(from: &str) -> (usize, char) {
     let unit = |at: usize| {
         let digits = from.get(at..at + 4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
@@ -247,8 +247,8 @@ fn escape(from: &str) -> (usize, char) {
     }
 }
 
-/// Strings put one behind the other.
-pub(super) fn joined(leaves: &[(Role, &str)], role: Role, between: &str) -> String {
+/// Strings joined in sequence.
+pub(super) fn joined(leaves: &[(JsonStringRole, &str)], role: JsonStringRole, between: &str) -> String {
     let texts = leaves.iter().filter(|(own, _)| *own == role).map(|(_, text)| *text);
     let mut out = String::new();
     for (n, text) in texts.enumerate() {
@@ -260,9 +260,9 @@ pub(super) fn joined(leaves: &[(Role, &str)], role: Role, between: &str) -> Stri
     out
 }
 
-/// The document in a passage of plain text, for those who only look.
-pub(super) fn inside(text: &str) -> Option<Document> {
-    let document = looks_like_json(text).then(|| Document::read(text.to_owned(), Intent::Source, None))?;
+/// The document inside a passage of plain text, for detectors only.
+pub(super) fn inside(text: &str) -> Option<JsonDocument> {
+    let document = looks_like_json(text).then(|| JsonDocument::read(text.to_owned(), MarkupIntent::Source, None))?;
     document.is_valid.then_some(document)
 }
 
@@ -293,7 +293,7 @@ mod tests {
         #[test]
         fn what_nobody_changes_comes_back_as_it_was(value in value()) {
             for text in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
-                let mut document = Document::read(text.clone(), Intent::Data, None);
+                let mut document = JsonDocument::read(text.clone(), MarkupIntent::Data, None);
                 document.each(&mut |_, _| None);
                 prop_assert_eq!(serde_json::from_str::<Value>(&document.render()).unwrap(), value.clone());
             }
@@ -301,14 +301,14 @@ mod tests {
 
         #[test]
         fn every_string_can_be_changed_and_nothing_else_is(value in value()) {
-            let mut document = Document::read(value.to_string(), Intent::Data, None);
+            let mut document = JsonDocument::read(value.to_string(), MarkupIntent::Data, None);
             document.each(&mut |text, _| Some(text.to_owned()));
             prop_assert_eq!(serde_json::from_str::<Value>(&document.render()).unwrap(), value);
         }
 
         #[test]
         fn whatever_it_is_given_it_ends(text in "[\\[\\]{}\":,\\\\u0-9a-f dD8é]{0,80}") {
-            let mut document = Document::read(text.clone(), Intent::Data, None);
+            let mut document = JsonDocument::read(text.clone(), MarkupIntent::Data, None);
             document.each(&mut |_, _| Some("x".into()));
             prop_assert!(document.render().len() <= text.len() * 3 + 8);
             prop_assert!(document.leaves().iter().all(|(_, leaf)| *leaf == "x"));
@@ -319,17 +319,17 @@ mod tests {
     fn strings_keys_and_json_inside_of_strings_are_decoded_in_the_order_in_which_they_stand() {
         let inner = json!({"c\u{200b}": "d\u{1f600}"}).to_string();
         let text = format!("{{\"b\": \"\\u0061\\ud83d\\ude00\\ud83d\", \"a\": {}, \"z\": 1.50}}", Value::from(inner));
-        let document = Document::read(text, Intent::Data, None);
+        let document = JsonDocument::read(text, MarkupIntent::Data, None);
         let leaves = document.leaves();
         let expected = [
-            (Role::Key, "b"),
-            (Role::Value, "a\u{1f600}\u{fffd}"),
-            (Role::Key, "a"),
-            (Role::Key, "c\u{200b}"),
-            (Role::Value, "d\u{1f600}"),
-            (Role::Key, "z"),
+            (JsonStringRole::Key, "b"),
+            (JsonStringRole::Value, "a\u{1f600}\u{fffd}"),
+            (JsonStringRole::Key, "a"),
+            (JsonStringRole::Key, "c\u{200b}"),
+            (JsonStringRole::Value, "d\u{1f600}"),
+            (JsonStringRole::Key, "z"),
         ];
         assert_eq!(leaves, expected);
-        assert_eq!(joined(&leaves, Role::Value, "+"), "a\u{1f600}\u{fffd}+d\u{1f600}");
+        assert_eq!(joined(&leaves, JsonStringRole::Value, "+"), "a\u{1f600}\u{fffd}+d\u{1f600}");
     }
 }

@@ -1,27 +1,27 @@
-//! The bomb zoo itself: inputs that are built to cost more than they weigh, at any size.
+//! The bomb zoo itself: inputs that cost more than their size suggests, at any size.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// One input that costs more than it weighs.
-pub struct Bomb {
+/// One input that costs more than its size suggests.
+pub struct ContentBomb {
     pub name: &'static str,
     pub bytes: Vec<u8>,
     pub content_type: Option<&'static str>,
-    /// How it is packed, as a `Content-Encoding` says it.
+    /// Its packing, in the form of a `Content-Encoding`.
     pub packed: Option<&'static str>,
 }
 
-pub fn plain(name: &'static str, bytes: impl Into<Vec<u8>>) -> Bomb {
-    Bomb { name, bytes: bytes.into(), content_type: None, packed: None }
+pub fn plain(name: &'static str, bytes: impl Into<Vec<u8>>) -> ContentBomb {
+    ContentBomb { name, bytes: bytes.into(), content_type: None, packed: None }
 }
 
-fn typed(name: &'static str, content_type: &'static str, bytes: impl Into<Vec<u8>>) -> Bomb {
-    Bomb { name, bytes: bytes.into(), content_type: Some(content_type), packed: None }
+fn typed(name: &'static str, content_type: &'static str, bytes: impl Into<Vec<u8>>) -> ContentBomb {
+    ContentBomb { name, bytes: bytes.into(), content_type: Some(content_type), packed: None }
 }
 
-fn packed(name: &'static str, packing: &'static str, bytes: Vec<u8>) -> Bomb {
-    Bomb { name, bytes, content_type: Some("text/plain"), packed: Some(packing) }
+fn packed(name: &'static str, packing: &'static str, bytes: Vec<u8>) -> ContentBomb {
+    ContentBomb { name, bytes, content_type: Some("text/plain"), packed: Some(packing) }
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -36,7 +36,7 @@ fn deflate(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A unit, repeated until it fills so many bytes.
+/// A unit, repeated until it fills this many bytes.
 pub fn fill(unit: &str, size: usize) -> String {
     unit.repeat(size / unit.len().max(1) + 1)
 }
@@ -76,7 +76,7 @@ fn base64_layers(layers: usize, size: usize) -> String {
 }
 
 /// Every bomb, at about the given size.
-pub fn zoo(size: usize) -> Vec<Bomb> {
+pub fn zoo(size: usize) -> Vec<ContentBomb> {
     let html = "text/html";
     let json = "application/json";
     let mail = "message/rfc822";
@@ -191,7 +191,7 @@ pub fn zoo(size: usize) -> Vec<Bomb> {
         plain("tables", fill("| a | b |\n", size)),
         plain("markdown images", fill("![a](http://", size)),
         plain("brackets of envelopes", fill("[[", size)),
-        // So many that what follows no longer has room.
+        // So many that the text after them no longer has room.
         plain(
             "ligatures before plain text",
             fill("\u{fdfa}", size * 35 / 100) + &fill("tea at four ", size * 65 / 100),

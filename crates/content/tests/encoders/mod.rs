@@ -1,6 +1,6 @@
-//! What real JSON encoders make of a text: the inside of a string, as each writes it by default.
+//! The output of real JSON encoders for a text: the inside of a string, as each writes it by default.
 //!
-//! Held against `json.dumps` of Python 3 and `JSON.stringify` of Node where those are at hand
+//! Compared with `json.dumps` of Python 3 and `JSON.stringify` of Node where they are available
 //! (`the_imitations_of_encoders_are_true`); the others follow the documentation of their libraries.
 
 /// How one encoder writes a string.
@@ -19,7 +19,7 @@ pub const ENCODERS: [(&str, EncodeString); 9] = [
     ("nobody: everything as \\uXXXX", everything),
 ];
 
-/// Writes each character by `how`, and where it says nothing as it is.
+/// Writes each character by `how`, and unchanged where that gives nothing.
 fn written(text: &str, mut how: impl FnMut(char) -> Option<String>) -> String {
     text.chars().map(|c| how(c).unwrap_or_else(|| c.to_string())).collect()
 }
@@ -32,7 +32,7 @@ fn units(c: char) -> String {
     })
 }
 
-/// What every encoder escapes.
+/// The characters that every encoder escapes.
 fn always(c: char) -> Option<String> {
     Some(match c {
         '"' => "\\\"".into(),
@@ -47,7 +47,7 @@ fn always(c: char) -> Option<String> {
     })
 }
 
-/// CPython's `json.dumps`, `ensure_ascii=True`: all beyond ASCII, in lower case hex; DEL is ASCII.
+/// CPython's `json.dumps`, `ensure_ascii=True`: everything beyond ASCII, in lower case hex; DEL is ASCII.
 pub fn python(text: &str) -> String {
     written(text, |c| always(c).or_else(|| (c > '~').then(|| units(c))))
 }
@@ -75,7 +75,7 @@ fn gson(text: &str) -> String {
     written(text, |c| always(c).or_else(|| safe(c).then(|| units(c))))
 }
 
-/// PHP's `json_encode` without flags: `\/`, and all beyond ASCII.
+/// PHP's `json_encode` without flags: `\/`, and everything beyond ASCII.
 fn php(text: &str) -> String {
     written(text, |c| {
         always(c).or_else(|| if c == '/' { Some("\\/".into()) } else { (!c.is_ascii()).then(|| units(c)) })
@@ -87,7 +87,7 @@ fn rails(text: &str) -> String {
     go(text)
 }
 
-/// No encoder does it, and every reader takes it.
+/// No encoder writes this, but every reader accepts it.
 fn everything(text: &str) -> String {
     text.chars().map(|c| units(c).to_uppercase().replace("\\U", "\\u")).collect()
 }

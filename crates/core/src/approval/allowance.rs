@@ -1,84 +1,84 @@
-//! Allowances: a person's standing approval.
+//! Allowances: standing approvals that a person gave.
 //!
-//! Takes a question about to be put to people; says whether someone has answered it in advance.
-//! Promise: an allowance answers the policy's question and no other. It never answers an escalation
-//! and never applies to a batch, whatever else matches; a reason nobody gave is not answered either.
-//! Of a call through the gateway's own doors it answers only what is inside its bound, with targets that were asked for
-//! or are known, and never at high risk.
+//! Takes an approval request before it is put to people; says whether a standing approval answers it.
+//! Promise: an allowance answers what a policy rule asks and nothing else. It never answers an escalation
+//! and never applies to a batch, whatever else matches; a request without a reason is not answered either.
+//! Of the calls through the gateway's own doors, it answers only those inside its bound, with targets that were asked
+//! for or are known, and never at high risk.
 
 use super::bound::{BoundedCall, TargetBound};
 use super::card;
 use crate::actor::Actor;
-use crate::clock::Timestamp;
+use crate::clock::UtcMillis;
 use crate::ids::{AgentName, AllowanceId, CapabilityName, RuleId, SessionId};
 
-/// One standing yes.
+/// One standing approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowance {
     /// Its id.
     pub id: AllowanceId,
-    /// For how long.
-    pub scope: Scope,
-    /// For whom.
-    pub asker: Asker,
-    /// For what.
-    pub covers: Covers,
+    /// How long it lasts.
+    pub scope: AllowanceScope,
+    /// Whose requests it answers.
+    pub asker: ApprovalRequester,
+    /// What it covers.
+    pub covers: AllowanceCoverage,
     /// Only within these bounds.
-    pub bounds: Bounds,
+    pub bounds: AllowanceBounds,
     /// When it was given.
-    pub given_at: Timestamp,
-    /// What it has answered so far.
-    pub used: Used,
+    pub given_at: UtcMillis,
+    /// How often it was used.
+    pub used: AllowanceUsage,
     /// Whether it still counts.
-    pub standing: Standing,
+    pub standing: AllowanceState,
 }
 
-/// What an allowance has answered so far.
+/// How often an allowance was used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Used {
-    /// How many questions.
+pub struct AllowanceUsage {
+    /// How many requests it answered.
     pub times: u32,
     /// When it answered the last one.
-    pub last: Option<Timestamp>,
+    pub last: Option<UtcMillis>,
 }
 
-/// How far a yes reaches.
+/// How long a standing approval lasts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
-    /// Menu line 2: while this session lasts.
+pub enum AllowanceScope {
+    /// Menu line 2: for as long as this session lasts.
     Session {
-        /// Which.
-        session: Session,
+        /// The session.
+        session: AllowanceSession,
     },
-    /// Menu line 6: until revoked. The wire calls it an allow rule.
+    /// Menu line 6: until revoked. The API calls it an allow rule.
     Standing {
-        /// The wire's name for it.
+        /// Its id in the API.
         rule: RuleId,
     },
 }
 
-/// A session, and who says that it is one. The two kinds never equal each other, so that a client
-/// cannot borrow a yes by sending the text of a session that the gateway issued.
+/// A session, and who issued it. The two kinds are never equal, so that a client cannot use a standing
+/// approval by sending the id of a session that the gateway issued.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Session {
+pub enum AllowanceSession {
     /// Issued by the gateway.
     Issued(SessionId),
-    /// As a client of the approval API calls it.
+    /// Named by a client of the approval API.
     Claimed(String),
 }
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Asker {
+pub enum ApprovalRequester {
     /// An agent at one of our doors.
     Agent(AgentName),
     /// A client of the approval API, by its `client_id`.
     Client(String),
 }
 
-/// What a yes is for.
+/// What a standing approval covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Covers {
+pub enum AllowanceCoverage {
     /// An action type of the approval API, exactly.
     ActionType(String),
     /// A capability, exactly.
@@ -89,43 +89,43 @@ pub enum Covers {
 
 /// What narrows an allowance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Bounds {
-    /// From this moment on it answers nothing.
-    pub expires_at: Option<Timestamp>,
-    /// How many more questions it answers.
+pub struct AllowanceBounds {
+    /// It answers nothing from this time on.
+    pub expires_at: Option<UtcMillis>,
+    /// How many more requests it answers.
     pub uses_left: Option<u32>,
     /// Which calls of its capability it covers. Without one it answers no call of an agent.
     pub target: Option<TargetBound>,
 }
 
-/// Whether a yes still counts.
+/// Whether a standing approval still counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
-    /// It does.
+pub enum AllowanceState {
+    /// It counts.
     Active,
-    /// It was taken back.
+    /// It was revoked.
     Revoked {
-        /// By whom.
+        /// Who revoked it.
         by: Actor,
-        /// When.
-        at: Timestamp,
+        /// When it was revoked.
+        at: UtcMillis,
     },
 }
 
 /// Why a person is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Why {
-    /// A rule says so.
+pub enum ApprovalTrigger {
+    /// A rule requires it.
     Policy,
     /// Something about this call raised its tier.
-    Escalation(Escalation),
-    /// The agent does too much at once.
+    Escalation(TierEscalation),
+    /// The agent does too much in a short time.
     Batch,
 }
 
 /// What can raise a tier beyond the rules, apart from a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Escalation {
+pub enum TierEscalation {
     /// A rate limit of a rule was exceeded.
     RateLimit,
     /// The session was shown an item with an injection finding.
@@ -134,59 +134,59 @@ pub enum Escalation {
     Findings,
     /// A rule could not be evaluated.
     Evaluation,
-    /// What may be done within a day is used up.
+    /// A daily budget is used up.
     Budget,
-    /// As many new targets as may be reached within a day have been.
+    /// The daily budget for new targets is used up.
     Novelty,
 }
 
-/// What is asked for.
+/// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked<'a> {
-    /// In the words of the approval API.
+pub enum RequestedAction<'a> {
+    /// An action type of the approval API.
     ActionType(&'a str),
     /// One of our capabilities.
     Capability(&'a CapabilityName),
 }
 
-/// A question that is about to be put to people.
+/// An approval request that is about to be put to people.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct ApprovalRequestContext<'a> {
     /// Who asks.
-    pub asker: &'a Asker,
-    /// In which session.
-    pub session: Option<&'a Session>,
-    /// For what.
-    pub asked: Asked<'a>,
+    pub asker: &'a ApprovalRequester,
+    /// The session.
+    pub session: Option<&'a AllowanceSession>,
+    /// What it asks for.
+    pub asked: RequestedAction<'a>,
     /// The call, for one of our capabilities.
     pub call: Option<&'a BoundedCall>,
     /// Every reason a person is needed.
-    pub why: &'a [Why],
-    /// Now.
-    pub at: Timestamp,
+    pub why: &'a [ApprovalTrigger],
+    /// The current time.
+    pub at: UtcMillis,
 }
 
-/// Why an allowance cannot be moved.
+/// Why an allowance cannot be used or revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AllowanceError {
-    /// It does not answer this question.
-    #[error("this allowance does not answer the question")]
+    /// It does not answer this request.
+    #[error("this allowance does not answer the approval request")]
     DoesNotAnswer,
-    /// It was taken back before.
+    /// It is already revoked.
     #[error("this allowance is already revoked")]
     AlreadyRevoked,
 }
 
-/// The allowance that answers, if any: a standing rule before a session, the older before the newer.
+/// The allowance that answers, if any: a standing one before one for a session, the older before the newer.
 #[must_use]
-pub fn answering<'a>(
+pub fn find_answering<'a>(
     allowances: impl IntoIterator<Item = &'a Allowance>,
-    question: &Question<'_>,
+    question: &ApprovalRequestContext<'_>,
 ) -> Option<&'a Allowance> {
     let order = |allowance: &&Allowance| {
         let session = match allowance.scope {
-            Scope::Standing { .. } => false,
-            Scope::Session { .. } => true,
+            AllowanceScope::Standing { .. } => false,
+            AllowanceScope::Session { .. } => true,
         };
         (session, allowance.given_at, allowance.id)
     };
@@ -194,86 +194,86 @@ pub fn answering<'a>(
 }
 
 impl Allowance {
-    /// Whether this yes was given for this question.
+    /// Whether this allowance answers this request.
     #[must_use]
-    pub fn answers(&self, question: &Question<'_>) -> bool {
-        // SECURITY: the reasons come first. No match below can make up for one that is not policy.
+    pub fn answers(&self, question: &ApprovalRequestContext<'_>) -> bool {
+        // SECURITY: the reasons come first. No match below can make up for a reason that is not policy.
         !question.why.is_empty()
             && question.why.iter().all(|why| why.may_be_answered())
-            && self.standing == Standing::Active
+            && self.standing == AllowanceState::Active
             && self.asker == *question.asker
-            && self.scope.holds(question.session)
-            && self.covers.include(question.asked)
-            && self.bounds.last(question.at)
+            && self.scope.applies_in_session(question.session)
+            && self.covers.includes_action(question.asked)
+            && self.bounds.is_usable_at(question.at)
             && self.reaches(question)
     }
 
-    /// Whether the call is inside its bound. A request of the approval API has no targets that we could read.
-    fn reaches(&self, question: &Question<'_>) -> bool {
+    /// Whether the call is inside its bound. A request of the approval API has no targets that the gateway can read.
+    fn reaches(&self, question: &ApprovalRequestContext<'_>) -> bool {
         match (&self.asker, question.asked, question.call) {
-            (Asker::Client(_), Asked::ActionType(_), None) => true,
-            (Asker::Agent(_), Asked::Capability(name), Some(call)) => {
+            (ApprovalRequester::Client(_), RequestedAction::ActionType(_), None) => true,
+            (ApprovalRequester::Agent(_), RequestedAction::Capability(name), Some(call)) => {
                 let bound = self.bounds.target.as_ref();
                 call.capability() == name && call.may_be_answered() && bound.is_some_and(|bound| bound.admits(call))
             }
-            // SECURITY: whatever else comes together is answered by nothing.
-            (Asker::Agent(_) | Asker::Client(_), _, _) => false,
+            // SECURITY: an allowance answers no other combination.
+            (ApprovalRequester::Agent(_) | ApprovalRequester::Client(_), _, _) => false,
         }
     }
 
     /// What it covers, in words for people.
     #[must_use]
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         match (&self.covers, &self.bounds.target) {
-            (Covers::Capability(name) | Covers::Below(name), Some(bound)) => bound.words(name),
-            (Covers::Capability(name) | Covers::Below(name), None) => {
+            (AllowanceCoverage::Capability(name) | AllowanceCoverage::Below(name), Some(bound)) => bound.describe(name),
+            (AllowanceCoverage::Capability(name) | AllowanceCoverage::Below(name), None) => {
                 format!("`{name}`, without a bound: answers nothing")
             }
-            (Covers::ActionType(name), _) => {
+            (AllowanceCoverage::ActionType(name), _) => {
                 let whose = match self.scope {
-                    Scope::Session { .. } => "of this session",
-                    Scope::Standing { .. } => "of this client",
+                    AllowanceScope::Session { .. } => "of this session",
+                    AllowanceScope::Standing { .. } => "of this client",
                 };
-                format!("every {} {whose}", card::visible(name))
+                format!("every {} {whose}", card::escape_invisible(name))
             }
         }
     }
 
-    /// The digit of the menu line that gave it.
+    /// The number of the menu line that gave it.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self.scope {
-            Scope::Session { .. } => "2",
-            Scope::Standing { .. } => "6",
+            AllowanceScope::Session { .. } => "2",
+            AllowanceScope::Standing { .. } => "6",
         }
     }
 
-    /// Answers one question with it: one use fewer.
+    /// Uses it to answer one request: one use fewer.
     ///
     /// # Errors
-    /// When it does not answer this question.
-    pub fn spend(mut self, question: &Question<'_>) -> Result<Self, AllowanceError> {
+    /// When it does not answer this request.
+    pub fn spend(mut self, question: &ApprovalRequestContext<'_>) -> Result<Self, AllowanceError> {
         if !self.answers(question) {
             return Err(AllowanceError::DoesNotAnswer);
         }
         self.bounds.uses_left = self.bounds.uses_left.map(|left| left.saturating_sub(1));
-        self.used = Used { times: self.used.times.saturating_add(1), last: Some(question.at) };
+        self.used = AllowanceUsage { times: self.used.times.saturating_add(1), last: Some(question.at) };
         Ok(self)
     }
 
-    /// Takes it back, for good.
+    /// Revokes it permanently.
     ///
     /// # Errors
-    /// When that has happened before; who did it first stays on record.
-    pub fn revoke(self, by: Actor, at: Timestamp) -> Result<Self, AllowanceError> {
+    /// When it is already revoked; the log keeps who revoked it first.
+    pub fn revoke(self, by: Actor, at: UtcMillis) -> Result<Self, AllowanceError> {
         match self.standing {
-            Standing::Active => Ok(Self { standing: Standing::Revoked { by, at }, ..self }),
-            Standing::Revoked { .. } => Err(AllowanceError::AlreadyRevoked),
+            AllowanceState::Active => Ok(Self { standing: AllowanceState::Revoked { by, at }, ..self }),
+            AllowanceState::Revoked { .. } => Err(AllowanceError::AlreadyRevoked),
         }
     }
 }
 
-impl Why {
+impl ApprovalTrigger {
     const fn may_be_answered(self) -> bool {
         match self {
             Self::Policy => true,
@@ -282,8 +282,8 @@ impl Why {
     }
 }
 
-impl Scope {
-    fn holds(&self, present: Option<&Session>) -> bool {
+impl AllowanceScope {
+    fn applies_in_session(&self, present: Option<&AllowanceSession>) -> bool {
         match self {
             Self::Session { session } => present == Some(session),
             Self::Standing { .. } => true,
@@ -291,23 +291,23 @@ impl Scope {
     }
 }
 
-impl Covers {
-    fn include(&self, asked: Asked<'_>) -> bool {
+impl AllowanceCoverage {
+    fn includes_action(&self, asked: RequestedAction<'_>) -> bool {
         match (self, asked) {
-            (Self::ActionType(covered), Asked::ActionType(asked)) => covered == asked,
-            (Self::Capability(covered), Asked::Capability(asked)) => covered == asked,
-            (Self::Below(above), Asked::Capability(asked)) => {
+            (Self::ActionType(covered), RequestedAction::ActionType(asked)) => covered == asked,
+            (Self::Capability(covered), RequestedAction::Capability(asked)) => covered == asked,
+            (Self::Below(above), RequestedAction::Capability(asked)) => {
                 asked.as_str().strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with(['.', ':']))
             }
-            (Self::ActionType(_), Asked::Capability(_))
-            | (Self::Capability(_) | Self::Below(_), Asked::ActionType(_)) => false,
+            (Self::ActionType(_), RequestedAction::Capability(_))
+            | (Self::Capability(_) | Self::Below(_), RequestedAction::ActionType(_)) => false,
         }
     }
 }
 
-impl Bounds {
-    /// Whether there is time and a use left.
-    fn last(&self, at: Timestamp) -> bool {
+impl AllowanceBounds {
+    /// Whether it has time and a use left.
+    fn is_usable_at(&self, at: UtcMillis) -> bool {
         self.expires_at.is_none_or(|end| at < end) && self.uses_left.is_none_or(|left| left > 0)
     }
 }
@@ -320,26 +320,29 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    const NOW: Timestamp = Timestamp::from_millis(1_730_000_000_000);
+    const NOW: UtcMillis = UtcMillis::from_millis(1_730_000_000_000);
 
-    fn agent(name: &str) -> Asker {
-        Asker::Agent(AgentName::new(name).unwrap())
+    fn agent(name: &str) -> ApprovalRequester {
+        ApprovalRequester::Agent(AgentName::new(name).unwrap())
     }
 
     fn capability(name: &str) -> CapabilityName {
         CapabilityName::new(name).unwrap()
     }
 
-    fn standing(covers: Covers) -> Allowance {
+    fn standing(covers: AllowanceCoverage) -> Allowance {
         Allowance {
             id: AllowanceId::from_bits(1),
-            scope: Scope::Standing { rule: RuleId::from_bits(1) },
+            scope: AllowanceScope::Standing { rule: RuleId::from_bits(1) },
             asker: agent("clerk"),
             covers,
-            bounds: Bounds { target: call("email.send").offers().into_iter().next(), ..Bounds::default() },
+            bounds: AllowanceBounds {
+                target: call("email.send").offers().into_iter().next(),
+                ..AllowanceBounds::default()
+            },
             given_at: NOW,
-            used: Used::default(),
-            standing: Standing::Active,
+            used: AllowanceUsage::default(),
+            standing: AllowanceState::Active,
         }
     }
 
@@ -350,38 +353,38 @@ mod tests {
         BoundedCall::of(&capability(name), None, &action, &[])
     }
 
-    fn for_session(session: Session) -> Allowance {
+    fn for_session(session: AllowanceSession) -> Allowance {
         Allowance {
             id: AllowanceId::from_bits(2),
-            scope: Scope::Session { session },
-            ..standing(Covers::Capability(capability("email.send")))
+            scope: AllowanceScope::Session { session },
+            ..standing(AllowanceCoverage::Capability(capability("email.send")))
         }
     }
 
-    /// A question that the plain allowances of these tests answer; each test changes one thing.
+    /// A request that the plain allowances of these tests answer; each test changes one thing.
     struct World {
-        asker: Asker,
-        session: Option<Session>,
+        asker: ApprovalRequester,
+        session: Option<AllowanceSession>,
         capability: CapabilityName,
         call: Option<BoundedCall>,
-        why: Vec<Why>,
+        why: Vec<ApprovalTrigger>,
     }
 
     impl World {
         fn new() -> Self {
             Self {
                 asker: agent("clerk"),
-                session: Some(Session::Issued(SessionId::from_bits(7))),
+                session: Some(AllowanceSession::Issued(SessionId::from_bits(7))),
                 capability: capability("email.send"),
                 call: Some(call("email.send")),
-                why: vec![Why::Policy],
+                why: vec![ApprovalTrigger::Policy],
             }
         }
-        fn question(&self) -> Question<'_> {
-            Question {
+        fn question(&self) -> ApprovalRequestContext<'_> {
+            ApprovalRequestContext {
                 asker: &self.asker,
                 session: self.session.as_ref(),
-                asked: Asked::Capability(&self.capability),
+                asked: RequestedAction::Capability(&self.capability),
                 call: self.call.as_ref(),
                 why: &self.why,
                 at: NOW,
@@ -389,14 +392,14 @@ mod tests {
         }
     }
 
-    fn any_why() -> impl Strategy<Value = Why> {
+    fn any_why() -> impl Strategy<Value = ApprovalTrigger> {
         prop::sample::select(vec![
-            Why::Policy,
-            Why::Batch,
-            Why::Escalation(Escalation::RateLimit),
-            Why::Escalation(Escalation::Taint),
-            Why::Escalation(Escalation::Findings),
-            Why::Escalation(Escalation::Evaluation),
+            ApprovalTrigger::Policy,
+            ApprovalTrigger::Batch,
+            ApprovalTrigger::Escalation(TierEscalation::RateLimit),
+            ApprovalTrigger::Escalation(TierEscalation::Taint),
+            ApprovalTrigger::Escalation(TierEscalation::Findings),
+            ApprovalTrigger::Escalation(TierEscalation::Evaluation),
         ])
     }
 
@@ -407,11 +410,11 @@ mod tests {
         ) {
             let world = World { why: why.clone(), ..World::new() };
             let allowance = if session {
-                for_session(Session::Issued(SessionId::from_bits(7)))
+                for_session(AllowanceSession::Issued(SessionId::from_bits(7)))
             } else {
-                standing(Covers::Below(capability("email")))
+                standing(AllowanceCoverage::Below(capability("email")))
             };
-            let only_policy = !why.is_empty() && why.iter().all(|why| *why == Why::Policy);
+            let only_policy = !why.is_empty() && why.iter().all(|why| *why == ApprovalTrigger::Policy);
             prop_assert_eq!(allowance.answers(&world.question()), only_policy);
             prop_assert_eq!(allowance.spend(&world.question()).is_ok(), only_policy);
         }
@@ -420,61 +423,67 @@ mod tests {
     #[test]
     fn a_standing_rule_comes_before_a_session() {
         let world = World::new();
-        let session = for_session(Session::Issued(SessionId::from_bits(7)));
-        let rule = standing(Covers::Capability(capability("email.send")));
+        let session = for_session(AllowanceSession::Issued(SessionId::from_bits(7)));
+        let rule = standing(AllowanceCoverage::Capability(capability("email.send")));
         let newer =
-            Allowance { given_at: NOW + crate::Span::from_secs(1), id: AllowanceId::from_bits(0), ..rule.clone() };
+            Allowance { given_at: NOW + crate::Millis::from_secs(1), id: AllowanceId::from_bits(0), ..rule.clone() };
         let all = [session.clone(), newer, rule.clone()];
-        assert_eq!(answering(&all, &world.question()), Some(&rule));
+        assert_eq!(find_answering(&all, &world.question()), Some(&rule));
         assert_eq!((rule.code(), session.code()), ("6", "2"));
-        assert_eq!(answering([&session], &world.question()), Some(&session));
-        assert_eq!(answering([], &world.question()), None);
+        assert_eq!(find_answering([&session], &world.question()), Some(&session));
+        assert_eq!(find_answering([], &world.question()), None);
     }
 
     #[test]
     fn a_session_yes_ends_with_its_session_and_cannot_be_borrowed_by_name() {
         let issued = SessionId::from_bits(7);
-        let allowance = for_session(Session::Issued(issued));
+        let allowance = for_session(AllowanceSession::Issued(issued));
         assert!(allowance.answers(&World::new().question()));
-        for other in [None, Some(Session::Issued(SessionId::from_bits(8))), Some(Session::Claimed(issued.to_string()))]
-        {
+        for other in [
+            None,
+            Some(AllowanceSession::Issued(SessionId::from_bits(8))),
+            Some(AllowanceSession::Claimed(issued.to_string())),
+        ] {
             assert!(!allowance.answers(&World { session: other, ..World::new() }.question()));
         }
-        let claimed = for_session(Session::Claimed("sess_123".into()));
-        let world = World { session: Some(Session::Claimed("sess_123".into())), ..World::new() };
+        let claimed = for_session(AllowanceSession::Claimed("sess_123".into()));
+        let world = World { session: Some(AllowanceSession::Claimed("sess_123".into())), ..World::new() };
         assert!(claimed.answers(&world.question()));
     }
 
     #[test]
     fn a_yes_for_one_asker_is_none_for_another() {
-        let allowance = standing(Covers::Capability(capability("email.send")));
-        for asker in [agent("Clerk"), agent("clerk2"), Asker::Client("clerk".into())] {
+        let allowance = standing(AllowanceCoverage::Capability(capability("email.send")));
+        for asker in [agent("Clerk"), agent("clerk2"), ApprovalRequester::Client("clerk".into())] {
             assert!(!allowance.answers(&World { asker, ..World::new() }.question()));
         }
     }
 
     #[test]
     fn a_yes_covers_its_own_name_or_what_is_below_it() {
-        let covered = |covers: Covers, name: &str| {
+        let covered = |covers: AllowanceCoverage, name: &str| {
             let call = Some(call(name));
             standing(covers).answers(&World { capability: capability(name), call, ..World::new() }.question())
         };
-        let below = || Covers::Below(capability("email"));
+        let below = || AllowanceCoverage::Below(capability("email"));
         assert!(covered(below(), "email.send"));
         assert!(covered(below(), "email.draft.send"));
         for other in ["email", "emails.send", "EMAIL.send", "slack.send"] {
             assert!(!covered(below(), other), "{other}");
         }
-        assert!(!covered(Covers::Capability(capability("email.send")), "email.send.all"));
-        assert!(!covered(Covers::ActionType("email.send".into()), "email.send"));
+        assert!(!covered(AllowanceCoverage::Capability(capability("email.send")), "email.send.all"));
+        assert!(!covered(AllowanceCoverage::ActionType("email.send".into()), "email.send"));
     }
 
     #[test]
     fn an_action_type_of_the_approval_api_matches_to_the_letter() {
-        let asker = Asker::Client("0123456789ab".into());
-        let allowance = Allowance { asker: asker.clone(), ..standing(Covers::ActionType("exec_cmd".into())) };
+        let asker = ApprovalRequester::Client("0123456789ab".into());
+        let allowance =
+            Allowance { asker: asker.clone(), ..standing(AllowanceCoverage::ActionType("exec_cmd".into())) };
         let world = World { asker, call: None, ..World::new() };
-        let ask = |word| allowance.answers(&Question { asked: Asked::ActionType(word), ..world.question() });
+        let ask = |word| {
+            allowance.answers(&ApprovalRequestContext { asked: RequestedAction::ActionType(word), ..world.question() })
+        };
         assert!(ask("exec_cmd"));
         assert!(!ask("exec_cmd2") && !ask("EXEC_CMD") && !ask("") && !ask("*"));
     }
@@ -482,39 +491,45 @@ mod tests {
     #[test]
     fn time_and_uses_are_exact() {
         let world = World::new();
-        let target = standing(Covers::Below(capability("email"))).bounds.target;
-        let bound = |bounds: Bounds| {
-            let bounds = Bounds { target: target.clone(), ..bounds };
-            Allowance { bounds, ..standing(Covers::Below(capability("email"))) }
+        let target = standing(AllowanceCoverage::Below(capability("email"))).bounds.target;
+        let bound = |bounds: AllowanceBounds| {
+            let bounds = AllowanceBounds { target: target.clone(), ..bounds };
+            Allowance { bounds, ..standing(AllowanceCoverage::Below(capability("email"))) }
         };
-        let until = |at| bound(Bounds { expires_at: Some(at), ..Bounds::default() });
-        assert!(until(Timestamp::from_millis(NOW.as_millis() + 1)).answers(&world.question()));
+        let until = |at| bound(AllowanceBounds { expires_at: Some(at), ..AllowanceBounds::default() });
+        assert!(until(UtcMillis::from_millis(NOW.as_millis() + 1)).answers(&world.question()));
         assert!(!until(NOW).answers(&world.question()));
 
-        let once = bound(Bounds { uses_left: Some(1), ..Bounds::default() });
+        let once = bound(AllowanceBounds { uses_left: Some(1), ..AllowanceBounds::default() });
         let spent = once.spend(&world.question()).unwrap();
-        assert_eq!((spent.bounds.uses_left, spent.used), (Some(0), Used { times: 1, last: Some(NOW) }));
+        assert_eq!((spent.bounds.uses_left, spent.used), (Some(0), AllowanceUsage { times: 1, last: Some(NOW) }));
         assert_eq!(spent.spend(&world.question()), Err(AllowanceError::DoesNotAnswer));
     }
 
     #[test]
     fn an_allowance_without_a_bound_answers_no_call_of_an_agent() {
-        let unbounded =
-            Allowance { bounds: Bounds::default(), ..standing(Covers::Capability(capability("email.send"))) };
+        let unbounded = Allowance {
+            bounds: AllowanceBounds::default(),
+            ..standing(AllowanceCoverage::Capability(capability("email.send")))
+        };
         assert!(!unbounded.answers(&World::new().question()));
         assert!(
-            !standing(Covers::Below(capability("email"))).answers(&World { call: None, ..World::new() }.question())
+            !standing(AllowanceCoverage::Below(capability("email")))
+                .answers(&World { call: None, ..World::new() }.question())
         );
         let other = World { call: Some(call("email.forward")), ..World::new() };
-        assert!(!standing(Covers::Below(capability("email"))).answers(&other.question()), "another call than is asked");
+        assert!(
+            !standing(AllowanceCoverage::Below(capability("email"))).answers(&other.question()),
+            "another call than is asked"
+        );
     }
 
     #[test]
     fn a_revoked_yes_answers_nothing_and_keeps_who_revoked_it() {
         let by = |name: &str| Actor::Person(PersonName::new(name).unwrap());
-        let revoked = standing(Covers::Below(capability("email"))).revoke(by("ana"), NOW).unwrap();
+        let revoked = standing(AllowanceCoverage::Below(capability("email"))).revoke(by("ana"), NOW).unwrap();
         assert!(!revoked.answers(&World::new().question()));
-        assert_eq!(revoked.standing, Standing::Revoked { by: by("ana"), at: NOW });
+        assert_eq!(revoked.standing, AllowanceState::Revoked { by: by("ana"), at: NOW });
         assert_eq!(revoked.revoke(by("dan"), NOW), Err(AllowanceError::AlreadyRevoked));
     }
 }

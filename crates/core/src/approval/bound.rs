@@ -1,8 +1,8 @@
 //! Bounds: which calls a standing approval covers, made from the one call a person approved.
 //!
-//! Takes a call with its targets; gives two or three bounds to choose from, the narrowest first, each in words; answers
-//! whether another call is inside one. Promise: a call is inside only if every argument that is no text for people is;
-//! an argument that cannot be read is inside nothing, and neither is one the approved call did not have.
+//! Takes a call with its targets; gives two or three bounds to choose from, the narrowest first, each in words; tells
+//! whether another call is inside one. Promise: a call is inside only if every argument is, except prose for people; an
+//! argument that cannot be read, or that the approved call did not have, is never inside.
 
 mod values;
 mod wording;
@@ -12,20 +12,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::command;
-use super::risk::{self, Risk, RiskQuestion};
+use super::risk::{self, ApprovalRisk, RiskAssessmentInput};
 use crate::action::Action;
 use crate::capability::Capability;
 use crate::ids::CapabilityName;
-use crate::policy::path::Normal;
-use crate::policy::{Origin, Origins};
-use crate::target::{Traced, origins};
+use crate::policy::path::NormalPath;
+use crate::policy::{TargetOrigin, TargetOrigins};
+use crate::target::{TracedTarget, origins};
 
 pub use values::ValueKind;
 use values::{BoundedValue, bounded_values};
 
-/// Longest description of a bound, in characters. What takes more to say is not offered.
+/// Longest description of a bound, in characters. A bound with a longer one is not offered.
 pub const LONGEST_WORDS: usize = 200;
-/// Domains at which strangers have their mailboxes: nobody means all of them.
+/// Domains at which anyone can have a mailbox: a bound never covers the whole domain.
 const SHARED_DOMAINS: [&str; 18] = [
     "gmail.com",
     "googlemail.com",
@@ -54,14 +54,14 @@ pub struct TargetBound {
     /// The account of the service, if the call names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     account: Option<String>,
-    /// The definition of the tool that a person accepted, if others define it.
+    /// The definition of the tool that a person accepted, if a third party defines it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     definition: Option<String>,
     /// What each argument may be, by its role.
     roles: BTreeMap<String, RoleBound>,
 }
 
-/// What the values in one role may be.
+/// The values that one role may have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 enum RoleBound {
@@ -80,33 +80,38 @@ enum RoleBound {
     FirstWords(Vec<String>),
 }
 
-/// A call as bounds see it.
+/// A call in the form that bounds compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundedCall {
     capability: CapabilityName,
     account: Option<String>,
     definition: Option<String>,
-    /// Nothing if an argument cannot be read.
+    /// `None` if an argument cannot be read.
     values: Option<Vec<BoundedValue>>,
     /// Whether the gateway knows what the arguments mean.
     described: bool,
-    risk: Risk,
-    origins: Origins,
+    risk: ApprovalRisk,
+    origins: TargetOrigins,
 }
 
 impl BoundedCall {
-    /// Reads a call. `capability` is its name without the mark of a call that is only checked.
+    /// Reads a call. `capability` is its name without the prefix of a call that is only checked.
     #[must_use]
-    pub fn of(capability: &CapabilityName, spec: Option<&Capability>, action: &Action, targets: &[Traced]) -> Self {
+    pub fn of(
+        capability: &CapabilityName,
+        spec: Option<&Capability>,
+        action: &Action,
+        targets: &[TracedTarget],
+    ) -> Self {
         let described = spec.filter(|spec| spec.definition.is_none());
-        let question = RiskQuestion { capability, spec, arguments: action.arguments(), targets };
+        let question = RiskAssessmentInput { capability, spec, arguments: action.arguments(), targets };
         Self {
             capability: capability.clone(),
             account: action.account().map(str::to_owned),
             definition: action.definition().map(str::to_owned),
             values: bounded_values(described, action.arguments()),
             described: described.is_some(),
-            risk: risk::of_call(&question),
+            risk: risk::assess_risk(&question),
             origins: origins(targets),
         }
     }
@@ -119,17 +124,17 @@ impl BoundedCall {
 
     /// Its risk.
     #[must_use]
-    pub fn risk(&self) -> Risk {
+    pub fn risk(&self) -> ApprovalRisk {
         self.risk
     }
 
     /// Whether any standing approval may answer it: its risk is not high, and every target was asked for or is known.
     #[must_use]
     pub fn may_be_answered(&self) -> bool {
-        self.risk != Risk::High && !self.origins.has(Origin::Seen) && !self.origins.has(Origin::New)
+        self.risk != ApprovalRisk::High && !self.origins.has(TargetOrigin::Seen) && !self.origins.has(TargetOrigin::New)
     }
 
-    /// The bounds a person can choose from, the narrowest first. None where no standing approval could answer the same
+    /// The bounds a person can choose from, the narrowest first. Empty where no standing approval could answer the same
     /// call again.
     #[must_use]
     pub fn offers(&self) -> Vec<TargetBound> {
@@ -142,7 +147,7 @@ impl BoundedCall {
         let exact = self.exactly(values);
         let wider = [widen_domains, widen_folders, widen_commands].into_iter().filter_map(|widen| exact.widened(widen));
         let offers = std::iter::once(exact.clone()).chain(wider.take(2));
-        offers.filter(|bound| bound.words(&self.capability).chars().count() <= LONGEST_WORDS).collect()
+        offers.filter(|bound| bound.describe(&self.capability).chars().count() <= LONGEST_WORDS).collect()
     }
 
     fn exactly(&self, values: &[BoundedValue]) -> TargetBound {
@@ -157,18 +162,20 @@ impl BoundedCall {
     }
 }
 
-/// The targets of a call as they are once a person has approved it: what can become known is.
+/// The targets of a call after a person has approved it: those that can become known are known.
 #[must_use]
-pub fn once_approved(targets: &[Traced]) -> Vec<Traced> {
-    let known = |target: &Traced| match (target.origin, &target.print) {
-        (Origin::Seen | Origin::New, Some(_)) => Traced { origin: Origin::Known, ..target.clone() },
+pub fn mark_known_after_approval(targets: &[TracedTarget]) -> Vec<TracedTarget> {
+    let known = |target: &TracedTarget| match (target.origin, &target.print) {
+        (TargetOrigin::Seen | TargetOrigin::New, Some(_)) => {
+            TracedTarget { origin: TargetOrigin::Known, ..target.clone() }
+        }
         _ => target.clone(),
     };
     targets.iter().map(known).collect()
 }
 
 impl TargetBound {
-    /// Whether a call is inside.
+    /// Whether a call is inside the bound.
     #[must_use]
     pub fn admits(&self, call: &BoundedCall) -> bool {
         let Some(values) = &call.values else { return false };
@@ -180,11 +187,11 @@ impl TargetBound {
 
     /// What it covers, in words for people.
     #[must_use]
-    pub fn words(&self, capability: &CapabilityName) -> String {
+    pub fn describe(&self, capability: &CapabilityName) -> String {
         wording::of(self, capability)
     }
 
-    /// With every role widened that can be; nothing if none can.
+    /// The bound with every role widened that can be; `None` if none can.
     fn widened(&self, widen: fn(ValueKind, &BTreeSet<String>) -> Option<RoleBound>) -> Option<Self> {
         let mut wider = self.clone();
         for bound in wider.roles.values_mut() {
@@ -206,8 +213,8 @@ impl RoleBound {
                     && domain_of(&value.normal).is_some_and(|domain| domains.contains(domain))
             }
             Self::Folders(folders) => {
-                let inside = |path: &Normal<'_>| folders.iter().any(|folder| path.is_within(folder));
-                value.kind == ValueKind::Path && Normal::new(&value.normal).is_ok_and(|path| inside(&path))
+                let inside = |path: &NormalPath<'_>| folders.iter().any(|folder| path.is_within(folder));
+                value.kind == ValueKind::Path && NormalPath::new(&value.normal).is_ok_and(|path| inside(&path))
             }
             Self::FirstWords(first) => {
                 value.kind == ValueKind::Command

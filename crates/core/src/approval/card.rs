@@ -1,8 +1,8 @@
 //! The card: what a person is shown before they answer, rendered by us from the action itself.
 //!
-//! Takes actions or a client's own words, and how much room there is; gives text. Promise: a card that can be approved
-//! shows every target with its origin and every argument that is not prose for people, whole; nothing in it can hide,
-//! move or imitate a line of the card; what an agent wrote is quoted as such; no reason is cut.
+//! Takes actions or a client's own words, and the space there is; gives text. Promise: a card that can be approved
+//! shows every target with its origin and every argument that is not prose for people, in full; nothing in it can hide,
+//! move or imitate a line of the card; an agent's words are quoted as such; no reason is cut.
 
 mod batch;
 #[cfg(test)]
@@ -13,11 +13,11 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::reason::AskReason;
+use super::reason::ApprovalReason;
 use crate::action::Action;
-use crate::policy::Origin;
+use crate::policy::TargetOrigin;
 use crate::policy::reading::is_unsafe;
-use crate::target::Traced;
+use crate::target::TracedTarget;
 
 /// Arguments that say who, where or how much. They come first.
 const TARGETS: [&str; 22] = [
@@ -44,31 +44,31 @@ const TARGETS: [&str; 22] = [
     "ids",
     "command",
 ];
-/// Longest prose that is shown whole where prose is cut, in characters.
+/// Longest prose that is shown in full where prose is cut, in characters.
 const LONG: usize = 700;
-/// How much of a longer one is shown from its front and its end.
+/// How much of longer prose is shown from its beginning and from its end.
 const FRONT: usize = 450;
 const END: usize = 150;
 /// A target is kept cut to this many characters; the argument beside it has the whole value.
 const KEPT_TARGET: usize = 500;
 
-/// How much a channel can show.
+/// How much text a channel can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Space {
+pub struct CardSpace {
     /// Most characters, as chats count them (UTF-16 units).
     pub characters: usize,
     /// Whether prose for people is shortened. Never where there is room for everything.
     pub cuts_prose: bool,
 }
 
-impl Space {
-    /// A place that shows everything up to so many characters.
+impl CardSpace {
+    /// A channel that shows everything up to this many characters.
     #[must_use]
     pub const fn whole(characters: usize) -> Self {
         Self { characters, cuts_prose: false }
     }
 
-    /// A place that shortens prose for people.
+    /// A channel that shortens prose for people.
     #[must_use]
     pub const fn short(characters: usize) -> Self {
         Self { characters, cuts_prose: true }
@@ -81,17 +81,17 @@ pub struct CardWrite<'a> {
     /// What will be done.
     pub action: &'a Action,
     /// Its targets, and where each comes from.
-    pub targets: &'a [Traced],
-    /// Arguments that the manifest of the capability marks as prose for people. All others are shown whole.
+    pub targets: &'a [TracedTarget],
+    /// Arguments that the manifest of the capability marks as prose for people. All others are shown in full.
     pub prose: &'a [String],
 }
 
-/// What fits on a card.
+/// The text of a card, and whether it is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct RenderedCard {
     /// The text.
     pub text: String,
-    /// Whether everything that has to be on it is on it. Only then can it be approved.
+    /// Whether the card holds everything that it must show. Only then can it be approved.
     pub whole: bool,
 }
 
@@ -103,7 +103,7 @@ pub fn length(text: &str) -> usize {
 
 /// One line with nothing invisible in it.
 #[must_use]
-pub fn visible(text: &str) -> String {
+pub fn escape_invisible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -121,7 +121,7 @@ pub fn visible(text: &str) -> String {
 
 /// One write or many, with the gateway's own reasons why a person is asked.
 #[must_use]
-pub fn writes(list: &[CardWrite<'_>], why: &[AskReason], space: Space) -> Shown {
+pub fn render_writes(list: &[CardWrite<'_>], why: &[ApprovalReason], space: CardSpace) -> RenderedCard {
     match list {
         [one] => single(*one, why, space),
         many => batch::many(many, why, space),
@@ -129,14 +129,14 @@ pub fn writes(list: &[CardWrite<'_>], why: &[AskReason], space: Space) -> Shown 
 }
 
 /// One write, and where each of its targets was first met.
-fn single(write: CardWrite<'_>, why: &[AskReason], space: Space) -> Shown {
+fn single(write: CardWrite<'_>, why: &[ApprovalReason], space: CardSpace) -> RenderedCard {
     let action = write.action;
-    let mut text = format!("{}\n", visible(action.capability().as_str()));
+    let mut text = format!("{}\n", escape_invisible(action.capability().as_str()));
     because(&mut text, why);
     if let Some(account) = action.account() {
-        let _ = writeln!(text, "account: {}", visible(account));
+        let _ = writeln!(text, "account: {}", escape_invisible(account));
     }
-    // Who and where come first: if something has to go, it is the end.
+    // Targets come first: if something has to be cut, it is the end.
     let (targets, others): (Vec<_>, Vec<_>) = action.arguments().iter().partition(|(name, _)| is_target(name));
     for (name, value) in targets {
         argument(&mut text, name, value);
@@ -153,7 +153,7 @@ fn single(write: CardWrite<'_>, why: &[AskReason], space: Space) -> Shown {
     fit(text, space)
 }
 
-/// What a spawn adds to the call, whole.
+/// What a spawn adds to the call, in full.
 fn spawned(text: &mut String, action: &Action) {
     let Some(options) = action.spawn() else { return };
     let _ = writeln!(text, "asked for as: {}", crate::proxy::spawn::CAPABILITY);
@@ -162,15 +162,15 @@ fn spawned(text: &mut String, action: &Action) {
     }
 }
 
-/// The gateway's own reasons, each on its line.
-fn because(text: &mut String, why: &[AskReason]) {
+/// The gateway's own reasons, one line each.
+fn because(text: &mut String, why: &[ApprovalReason]) {
     for reason in why {
-        let _ = writeln!(text, "why you are asked: {}", reason.words());
+        let _ = writeln!(text, "why you are asked: {}", reason.describe());
     }
 }
 
-/// Where each target comes from. What nobody asked for and nobody knows comes first: it is why a person is asked.
-fn origins<'a>(text: &mut String, targets: impl IntoIterator<Item = &'a Traced>) {
+/// Where each target comes from. Unknown targets that nobody asked for come first: they are why a person is asked.
+fn origins<'a>(text: &mut String, targets: impl IntoIterator<Item = &'a TracedTarget>) {
     let distinct: BTreeSet<_> = targets
         .into_iter()
         .map(|target| (std::cmp::Reverse(target.origin), &target.argument, &target.value, &target.source))
@@ -180,28 +180,28 @@ fn origins<'a>(text: &mut String, targets: impl IntoIterator<Item = &'a Traced>)
     }
 }
 
-fn origin_line(argument: &str, value: &str, origin: Origin, source: Option<&str>) -> String {
+fn origin_line(argument: &str, value: &str, origin: TargetOrigin, source: Option<&str>) -> String {
     let words = match origin {
-        Origin::Asked => "asked for in the task".to_owned(),
-        Origin::Known => "known".to_owned(),
-        Origin::Seen => match source {
-            Some(source) => format!("SEEN in outside text ({})", visible(source)),
+        TargetOrigin::Asked => "asked for in the task".to_owned(),
+        TargetOrigin::Known => "known".to_owned(),
+        TargetOrigin::Seen => match source {
+            Some(source) => format!("SEEN in outside text ({})", escape_invisible(source)),
             None => "SEEN in outside text".to_owned(),
         },
-        Origin::New => "NEW, met nowhere before".to_owned(),
+        TargetOrigin::New => "NEW, met nowhere before".to_owned(),
     };
     let is_cut = value.ends_with('…') && value.chars().count() > KEPT_TARGET;
     let value = match value {
         "" => "(cannot be read)".to_owned(),
         _ if is_cut => "(its whole value is on this card)".to_owned(),
-        value => visible(value),
+        value => escape_invisible(value),
     };
-    format!("origin of {} {value}: {words}", visible(argument))
+    format!("origin of {} {value}: {words}", escape_invisible(argument))
 }
 
-/// What an agent says about why, behind a bar and marked as its own words, whole. Nothing where it says nothing.
+/// The reason that an agent gives, in full, behind a bar and marked as its own words. Empty where it gives none.
 #[must_use]
-pub fn reasons(words: &[String]) -> String {
+pub fn render_agent_reasons(words: &[String]) -> String {
     let said: BTreeSet<&str> = words.iter().map(|words| words.trim()).filter(|words| !words.is_empty()).collect();
     if said.is_empty() {
         return String::new();
@@ -213,12 +213,12 @@ pub fn reasons(words: &[String]) -> String {
     text
 }
 
-/// What is known of the things a write only names by their ids, behind a bar: the words are those of others. Lines that
-/// do not fit are counted, and then the card is not whole: an id alone tells nobody anything.
+/// What is known of the objects that a write names only by id, behind a bar: the words come from third parties. Lines
+/// that do not fit are counted, and then the card is not whole: a person cannot judge an id alone.
 #[must_use]
-pub fn described(lines: &[String], room: usize) -> Shown {
+pub fn render_descriptions(lines: &[String], room: usize) -> RenderedCard {
     if lines.is_empty() {
-        return Shown { text: String::new(), whole: true };
+        return RenderedCard { text: String::new(), whole: true };
     }
     let mut whole = true;
     let mut text = String::from("what it is about, in the words of others:\n");
@@ -235,14 +235,22 @@ pub fn described(lines: &[String], room: usize) -> Shown {
         }
         text.push_str(&one);
     }
-    if length(&text) <= room { Shown { text, whole } } else { Shown { text: String::new(), whole: false } }
+    if length(&text) <= room {
+        RenderedCard { text, whole }
+    } else {
+        RenderedCard { text: String::new(), whole: false }
+    }
 }
 
-/// What a client wants to do by itself, in its own words.
+/// An action that a client wants to carry out by itself, in the client's words.
 #[must_use]
-pub fn request(action_type: &str, title: &str, preview: &str, space: Space) -> Shown {
-    let mut text = format!("title: {}\nkind: {}\nin the client's own words:\n", visible(title), visible(action_type));
-    // All of it says what will be done: nobody can tell which part matters.
+pub fn render_client_request(action_type: &str, title: &str, preview: &str, space: CardSpace) -> RenderedCard {
+    let mut text = format!(
+        "title: {}\nkind: {}\nin the client's own words:\n",
+        escape_invisible(title),
+        escape_invisible(action_type)
+    );
+    // All of it is shown: nobody can tell which part matters.
     quote(&mut text, preview);
     fit(text, space)
 }
@@ -268,27 +276,27 @@ fn argument(text: &mut String, name: &str, value: &Value) {
     }
 }
 
-/// SECURITY: the name of an argument may be the agent's choice. One that is no plain word stands in quotes, so that
+/// SECURITY: an agent may choose the name of an argument. A name that is not a plain word stands in quotes, so that
 /// it cannot be taken for a line of the card.
 fn label(name: &str) -> String {
     let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
-    if plain { name.to_owned() } else { format!("\"{}\"", visible(name)) }
+    if plain { name.to_owned() } else { format!("\"{}\"", escape_invisible(name)) }
 }
 
-/// SECURITY: lines of others stand behind a bar, so that they cannot be taken for lines of the card.
+/// SECURITY: third-party lines stand behind a bar, so that they cannot be taken for lines of the card.
 fn quote(text: &mut String, words: &str) {
     for line in words.split('\n') {
-        let _ = writeln!(text, "| {}", visible(line));
+        let _ = writeln!(text, "| {}", escape_invisible(line));
     }
 }
 
 fn plain(value: &Value) -> String {
     match value {
-        Value::String(text) => visible(text),
+        Value::String(text) => escape_invisible(text),
         Value::Array(list) if list.iter().all(|item| !item.is_object() && !item.is_array()) => {
             list.iter().map(plain).collect::<Vec<_>>().join(", ")
         }
-        other => visible(&other.to_string()),
+        other => escape_invisible(&other.to_string()),
     }
 }
 
@@ -304,15 +312,15 @@ fn shortened(value: &Value) -> Value {
     Value::String(format!("{front}\n[… {} characters are not shown here …]\n{end}", count - FRONT - END))
 }
 
-/// As much as there is room for, and says so if that is not all.
-fn fit(text: String, space: Space) -> Shown {
+/// As much as fits, with a note if something was cut.
+fn fit(text: String, space: CardSpace) -> RenderedCard {
     if length(&text) <= space.characters {
-        return Shown { text, whole: true };
+        return RenderedCard { text, whole: true };
     }
-    Shown { text: cut(&text, space.characters), whole: false }
+    RenderedCard { text: cut(&text, space.characters), whole: false }
 }
 
-/// A text cut to so many characters, that says so.
+/// A text cut to this many characters, with a note if something was cut.
 #[must_use]
 pub fn cut(text: &str, characters: usize) -> String {
     let notice = "\n[… too long to be shown here: sluice approvals show …]\n";

@@ -1,8 +1,8 @@
 //! Command lines as plain words.
 //!
 //! Takes the text of a command; gives its words if it is one simple command that a shell reads in one way only.
-//! Promise: strict rather than clever. Whatever chains, redirects, substitutes, quotes, expands or assigns is not plain,
-//! and neither is anything outside a short list of characters.
+//! Promise: strict rather than clever. A line that chains, redirects, substitutes, quotes, expands or assigns is not
+//! plain, and neither is a line with a character outside a short list.
 
 /// Longest command line that is read.
 const LONGEST: usize = 2000;
@@ -33,7 +33,7 @@ const DECIDED_EACH_TIME: [&str; 24] = [
     "--hard",
     "--no-verify",
 ];
-/// Programs that carry out what their arguments say, or hand them to another program.
+/// Programs that execute what their arguments say, or hand them to another program.
 const CARRIES_OUT: [&str; 31] = [
     "sh",
     "bash",
@@ -68,7 +68,7 @@ const CARRIES_OUT: [&str; 31] = [
     "osascript",
 ];
 
-/// The words of a command line that is nothing but words.
+/// The words of a command line that consists of plain words only.
 #[must_use]
 pub fn plain_words(text: &str) -> Option<Vec<&str>> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@+,".contains(c);
@@ -82,7 +82,7 @@ pub fn plain_words(text: &str) -> Option<Vec<&str>> {
     (named && !first.contains('=')).then_some(words)
 }
 
-/// Whether an approval of this command says nothing about the next time: it is not plain words, it deletes, changes
+/// Whether this command must be approved each time: it is not plain words, it deletes, changes
 /// owners or rights, overrides a protection, or runs whatever its arguments say.
 #[must_use]
 pub fn is_decided_each_time(text: &str) -> bool {

@@ -1,20 +1,20 @@
-//! The question's lifecycle as a list of edges and as a picture, both drawn from the code.
+//! The lifecycle of an approval request as a list of edges and as a diagram, both generated from the code.
 
 use crate::actor::Actor;
-use crate::approval::{Answer, ApprovalMove, ApprovalState};
-use crate::clock::Timestamp;
-use crate::hold::diagram::Edge;
+use crate::approval::{ApprovalAnswer, ApprovalMove, ApprovalState};
+use crate::clock::UtcMillis;
+use crate::hold::diagram::LifecycleEdge;
 use crate::ids::{ApprovalId, NodeName};
 
 /// Every edge that [`ApprovalState::apply`] allows, sorted.
 #[must_use]
-pub fn edges() -> Vec<Edge> {
-    let mut edges: Vec<Edge> = states()
+pub fn edges() -> Vec<LifecycleEdge> {
+    let mut edges: Vec<LifecycleEdge> = states()
         .into_iter()
         .flat_map(|state| {
             moves().into_iter().filter_map(move |step| {
                 let (from, by) = (state.word(), step.word());
-                state.clone().apply(step).ok().map(|next| Edge { from, by, to: next.word() })
+                state.clone().apply(step).ok().map(|next| LifecycleEdge { from, by, to: next.word() })
             })
         })
         .collect();
@@ -39,14 +39,14 @@ fn unreachable_name() -> Actor {
     panic!("`node` is a node name")
 }
 
-/// Now, for the samples: after every question was put, before any ran out.
-const NOW: Timestamp = Timestamp::from_millis(5);
-const LATER: Timestamp = Timestamp::from_millis(10);
+/// The current time of the samples: after every request was made, before any expired.
+const NOW: UtcMillis = UtcMillis::from_millis(5);
+const LATER: UtcMillis = UtcMillis::from_millis(10);
 
 /// One sample of every state, open ones both in time and overdue.
 #[must_use]
 pub fn states() -> Vec<ApprovalState> {
-    let (by, at, answer) = (someone(), NOW, Answer::Once);
+    let (by, at, answer) = (someone(), NOW, ApprovalAnswer::Once);
     vec![
         ApprovalState::Pending { expires_at: LATER },
         ApprovalState::Approved { by: by.clone(), at, answer, valid_until: LATER },
@@ -65,7 +65,7 @@ pub fn states() -> Vec<ApprovalState> {
 pub fn moves() -> Vec<ApprovalMove> {
     let (by, at) = (someone(), NOW);
     vec![
-        ApprovalMove::Approve { by: by.clone(), at, answer: Answer::Once, valid_until: LATER },
+        ApprovalMove::Approve { by: by.clone(), at, answer: ApprovalAnswer::Once, valid_until: LATER },
         ApprovalMove::Deny { by: by.clone(), at },
         ApprovalMove::Reword { by: by.clone(), at, valid_until: LATER },
         ApprovalMove::Supersede { by, at, replacement: ApprovalId::from_bits(2) },

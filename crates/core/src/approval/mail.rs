@@ -1,9 +1,9 @@
-//! The words of a person in a mail: what they wrote themselves, and what their mail program put around it.
+//! Separates what a person wrote in an e-mail from what their mail program added.
 //!
-//! Takes the plain text of a mail; gives everything up to the quote or signature, and what the rest is. Promise: text
-//! that was quoted, forwarded or added by a program is never taken for the person's own, whatever program and language
-//! wrote its introduction; and nothing is left out silently: what follows the words is named as the letter we sent, as
-//! what programs usually add, or as something that the person may have written.
+//! Takes the plain text of an e-mail; gives everything up to the quote or signature, and a class for the rest.
+//! Promise: text that was quoted, forwarded or added by a program is never taken for the person's own, whatever program
+//! and language wrote its introduction; and nothing is dropped silently: the rest is classified as the message we sent,
+//! as what programs usually add, or as something that the person may have written.
 
 /// What introduces a signature of a telephone or program, at the start of a line, in lower case.
 const FOOTERS: [&str; 24] = [
@@ -33,11 +33,11 @@ const FOOTERS: [&str; 24] = [
     "отправлено с",
 ];
 
-/// What the line with the sender of a quoted head is called: one such line is enough to tell a head.
+/// Names of the sender line in a quoted header: one such line is enough to recognise a header.
 const SENDERS: [&str; 12] =
     ["from", "von", "de", "da", "van", "från", "fra", "od", "от", "发件人", "差出人", "보낸 사람"];
 
-/// How the lines of a quoted head are called.
+/// Names of the lines of a quoted header.
 const HEADS: [&str; 37] = [
     "from",
     "sent",
@@ -116,35 +116,35 @@ const WROTE: [&str; 30] = [
 const BROKEN_OVER: usize = 3;
 /// Most lines of a signature.
 const LONGEST_SIGNATURE: usize = 10;
-/// What stands in every letter about a question, so that a quote of one is told from any other text.
+/// What every message about an approval request contains, so that a quote of one is recognised.
 const LETTER_MARK: &str = "appr_";
 
-/// What a person wrote, and what else is in the mail.
+/// What a person wrote, and what else is in the e-mail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplyText {
     /// Everything before a quote or signature, without blank lines around it.
     pub words: String,
     /// What follows it.
-    pub rest: Rest,
+    pub rest: ReplyRemainder,
 }
 
-/// What a mail holds beside the words.
+/// What an e-mail holds beside the words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
+pub enum ReplyRemainder {
     /// Nothing at all.
     Nothing,
-    /// The letter that is answered, as mail programs quote it. Nothing else.
+    /// The message that is answered, as mail programs quote it. Nothing else.
     OwnLetter,
-    /// What mail programs add: a signature, a quote. Nothing that looks like an answer, and nothing that is certainly ours.
+    /// What mail programs add: a signature, a quote. Nothing that looks like an answer, and nothing certainly ours.
     Usual,
     /// Something that the person may have written.
     Doubtful,
 }
 
-impl Rest {
+impl ReplyRemainder {
     /// Whether the words are certainly all that the person wrote.
     #[must_use]
-    pub const fn is_nothing_of_theirs(self) -> bool {
+    pub const fn is_certainly_complete(self) -> bool {
         matches!(self, Self::Nothing | Self::OwnLetter)
     }
 
@@ -159,7 +159,7 @@ impl Rest {
         }
     }
 
-    /// Read back. What is not known is doubtful.
+    /// Reads the word back. An unknown word is doubtful.
     #[must_use]
     pub fn from_word(word: &str) -> Self {
         let known = [Self::Nothing, Self::OwnLetter, Self::Usual].into_iter().find(|rest| rest.as_str() == word);
@@ -167,7 +167,7 @@ impl Rest {
     }
 }
 
-/// Divides a mail into the words of its sender and the rest.
+/// Divides an e-mail into the words of its sender and the rest.
 #[must_use]
 pub fn read_reply(text: &str) -> ReplyText {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
@@ -181,63 +181,63 @@ pub fn read_reply(text: &str) -> ReplyText {
 
 /// What begins at a line that is not the person's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Foreign {
+enum NonReplyLine {
     /// One quoted line.
     Quoted,
-    /// So many lines that introduce a quote.
+    /// This many lines that introduce a quote.
     Introduction(usize),
     /// A mark after which a signature stands.
     SignatureMark,
     /// A line that a telephone or program adds.
     Footer,
-    /// Everything from here on is a quoted mail.
+    /// Everything from here on is a quoted e-mail.
     WholeMail,
     /// A line of dashes or the like, which says nothing by itself.
     Rule,
 }
 
 /// What begins at the first of these lines, if that is not the person's own.
-fn foreign(lines: &[&str]) -> Option<Foreign> {
+fn foreign(lines: &[&str]) -> Option<NonReplyLine> {
     let plain = lines.first()?.trim();
     if plain.is_empty() {
         return None;
     }
     let low = plain.to_lowercase();
     if plain.starts_with(['>', '|', '＞']) {
-        return Some(Foreign::Quoted);
+        return Some(NonReplyLine::Quoted);
     }
     if ["--", "—", "––", "__"].contains(&plain) {
-        return Some(Foreign::SignatureMark);
+        return Some(NonReplyLine::SignatureMark);
     }
     if FOOTERS.iter().any(|footer| low.starts_with(footer)) {
-        return Some(Foreign::Footer);
+        return Some(NonReplyLine::Footer);
     }
     if low.starts_with("begin forwarded message") || low.starts_with("anfang der weitergeleiteten nachricht") {
-        return Some(Foreign::WholeMail);
+        return Some(NonReplyLine::WholeMail);
     }
     if is_titled_rule(plain) || begins_head(lines) {
-        return Some(Foreign::WholeMail);
+        return Some(NonReplyLine::WholeMail);
     }
     if let Some(length) = introduction(lines) {
-        return Some(Foreign::Introduction(length));
+        return Some(NonReplyLine::Introduction(length));
     }
-    is_bare_rule(plain).then_some(Foreign::Rule)
+    is_bare_rule(plain).then_some(NonReplyLine::Rule)
 }
 
 /// What the lines after the words are.
-fn rest_of(lines: &[&str]) -> Rest {
+fn rest_of(lines: &[&str]) -> ReplyRemainder {
     let text = lines.join("\n");
     if text.trim().is_empty() {
-        return Rest::Nothing;
+        return ReplyRemainder::Nothing;
     }
     let (mut left, mut only_quote, mut shortened) = (lines, true, false);
     while let Some(line) = left.first() {
         let take = match foreign(left) {
             None if line.trim().is_empty() => 1,
-            // Somebody wrote on, below a quote or a signature.
-            None => return Rest::Doubtful,
-            Some(Foreign::Quoted) => 1,
-            Some(Foreign::Introduction(length)) => {
+            // Text follows below a quote or a signature.
+            None => return ReplyRemainder::Doubtful,
+            Some(NonReplyLine::Quoted) => 1,
+            Some(NonReplyLine::Introduction(length)) => {
                 shortened |= is_shortened_introduction(line);
                 let after = left.get(length..).unwrap_or_default();
                 let next = after.iter().position(|line| !line.trim().is_empty());
@@ -245,23 +245,23 @@ fn rest_of(lines: &[&str]) -> Rest {
                 let unmarked = next.is_some_and(|next| foreign(after.get(next..).unwrap_or_default()).is_none());
                 if unmarked { left.len() } else { length }
             }
-            Some(Foreign::WholeMail) => left.len(),
-            Some(Foreign::SignatureMark) => {
+            Some(NonReplyLine::WholeMail) => left.len(),
+            Some(NonReplyLine::SignatureMark) => {
                 only_quote = false;
                 let rest = left.get(1..).unwrap_or_default();
                 let length = (0..rest.len()).find(|n| foreign(rest.get(*n..).unwrap_or_default()).is_some());
                 let length = length.unwrap_or(rest.len());
                 let written = rest.iter().take(length).filter(|line| !line.trim().is_empty()).count();
                 if written > LONGEST_SIGNATURE {
-                    return Rest::Doubtful;
+                    return ReplyRemainder::Doubtful;
                 }
                 length + 1
             }
-            Some(Foreign::Footer) => {
+            Some(NonReplyLine::Footer) => {
                 only_quote = false;
                 1
             }
-            Some(Foreign::Rule) => {
+            Some(NonReplyLine::Rule) => {
                 let after = left.get(1..).unwrap_or_default();
                 let next = after.iter().position(|line| !line.trim().is_empty());
                 match next.map(|next| foreign(after.get(next..).unwrap_or_default())) {
@@ -269,14 +269,14 @@ fn rest_of(lines: &[&str]) -> Rest {
                         only_quote = only_quote && next.is_some();
                         1
                     }
-                    Some(None) => return Rest::Doubtful,
+                    Some(None) => return ReplyRemainder::Doubtful,
                 }
             }
         };
         left = left.get(take..).unwrap_or_default();
     }
     let ours = text.contains(LETTER_MARK) || shortened;
-    if only_quote && ours { Rest::OwnLetter } else { Rest::Usual }
+    if only_quote && ours { ReplyRemainder::OwnLetter } else { ReplyRemainder::Usual }
 }
 
 /// A line of nothing but dashes, underscores, equals signs or stars.
@@ -302,7 +302,7 @@ fn head_name(line: &str) -> Option<String> {
     HEADS.contains(&name.as_str()).then_some(name)
 }
 
-/// Whether the head of a quoted mail begins here: its sender, or two of its lines.
+/// Whether the header of a quoted e-mail begins here: its sender, or two of its lines.
 fn begins_head(lines: &[&str]) -> bool {
     let name = |n: usize| lines.get(n).and_then(|line| head_name(line));
     name(0).is_some_and(|first| SENDERS.contains(&first.as_str()) || name(1).is_some())
@@ -329,7 +329,7 @@ fn introduction(lines: &[&str]) -> Option<usize> {
         if colon && dated && says_so && (n > 0 || begins_like_introduction(line)) {
             return Some(n + 1);
         }
-        // A first line that could be an answer is looked at alone: `4 he wrote:` is somebody's note.
+        // A first line that could be an answer is looked at alone: `4 he wrote:` is a person's note.
         if n == 0 && !begins_like_introduction(line) {
             return None;
         }

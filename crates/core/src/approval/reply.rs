@@ -1,11 +1,11 @@
-//! The six-line menu and the one reply it takes.
+//! The six-line menu and the replies it accepts.
 //!
 //! Takes the text a person sent back, without quotes and signature; gives their answer, or says why
-//! it is none. Promise: a yes is exact. Only a lone `1`, `2` or `6`, or a `4` or `5` with a text,
-//! allows anything; a `3` denies, whatever reason follows it; whatever else a person writes changes nothing and shows
+//! the text is none. Promise: an approval is exact. Only a lone `1`, `2` or `6`, or a `4` or `5` with a text,
+//! allows anything; a `3` denies, whatever reason follows it; any other reply changes nothing and shows
 //! the menu again.
 
-/// The menu, the same for every question.
+/// The menu, the same for every approval request.
 pub const MENU: &str = "\
 1  Allow once
 2  Allow for this session
@@ -19,24 +19,24 @@ pub const LONGEST_PAYLOAD: usize = 4096;
 
 /// What a person answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
-    /// 1: this one.
+pub enum ApprovalReply {
+    /// 1: allow this action.
     Once,
-    /// 2: this one and its like, for the session.
+    /// 2: allow this action and similar ones, for the session.
     Session,
-    /// 3: no, with the reason if one was given.
+    /// 3: deny, with the reason if one was given.
     Deny(Option<String>),
-    /// 4: this one, with words for the agent. They are data and mean nothing to the gateway.
+    /// 4: allow this action, with words for the agent. They are data and mean nothing to the gateway.
     Note(String),
-    /// 5: not this one but the text given here.
+    /// 5: allow the text given here instead of this action.
     Amend(String),
-    /// 6: this one and its like, until revoked.
+    /// 6: allow this action and similar ones, until revoked.
     Always,
 }
 
 /// Why a text is not an answer. Nothing was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unclear {
+pub enum ReplyParseError {
     /// There is no text.
     #[error("the reply is empty")]
     Empty,
@@ -49,13 +49,13 @@ pub enum Unclear {
         /// The digit that was sent.
         code: &'static str,
     },
-    /// More words than the answer takes. They may take it back, so it does not count.
+    /// More words than the answer takes. They may contradict it, so it does not count.
     #[error("`{code}` stands alone, without further words")]
     PayloadUnwanted {
         /// The digit that was sent.
         code: &'static str,
     },
-    /// The mail holds more text than the answer, around a quote or a signature. It may take the answer back.
+    /// The e-mail holds more text than the answer, around a quote or a signature. It may contradict the answer.
     #[error("the mail holds more text than the answer")]
     MoreText,
     /// A text longer than [`LONGEST_PAYLOAD`].
@@ -63,30 +63,30 @@ pub enum Unclear {
     PayloadTooLong,
 }
 
-/// Reads a reply. Every word of the text counts, so hand in only what the person wrote.
+/// Reads a reply. Every word of the text counts, so pass only what the person wrote.
 ///
 /// # Errors
 /// When the text is not exactly one of the six answers.
-pub fn parse(text: &str) -> Result<Reply, Unclear> {
+pub fn parse(text: &str) -> Result<ApprovalReply, ReplyParseError> {
     let text = text.trim();
-    let digit = text.chars().next().ok_or(Unclear::Empty)?;
-    // The digits are ASCII: `１`, `①` and `1️⃣` are somebody's decoration, not this menu's code.
-    let code = CODES.into_iter().find(|code| code.starts_with(digit)).ok_or(Unclear::NoCode)?;
+    let digit = text.chars().next().ok_or(ReplyParseError::Empty)?;
+    // The digits are ASCII: `１`, `①` and `1️⃣` are decoration, not this menu's codes.
+    let code = CODES.into_iter().find(|code| code.starts_with(digit)).ok_or(ReplyParseError::NoCode)?;
     let rest = text.strip_prefix(code).unwrap_or_default();
     if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
-        return Err(Unclear::NoCode);
+        return Err(ReplyParseError::NoCode);
     }
     let payload = rest.trim();
     match code {
-        "4" => required(code, payload).map(Reply::Note),
-        "5" => required(code, payload).map(Reply::Amend),
+        "4" => required(code, payload).map(ApprovalReply::Note),
+        "5" => required(code, payload).map(ApprovalReply::Amend),
         // A denial counts, however long its reason is.
-        "3" => Ok(Reply::Deny(reason(payload))),
-        _ if !payload.is_empty() => Err(Unclear::PayloadUnwanted { code }),
-        "1" => Ok(Reply::Once),
-        "2" => Ok(Reply::Session),
-        "6" => Ok(Reply::Always),
-        _ => Err(Unclear::NoCode),
+        "3" => Ok(ApprovalReply::Deny(reason(payload))),
+        _ if !payload.is_empty() => Err(ReplyParseError::PayloadUnwanted { code }),
+        "1" => Ok(ApprovalReply::Once),
+        "2" => Ok(ApprovalReply::Session),
+        "6" => Ok(ApprovalReply::Always),
+        _ => Err(ReplyParseError::NoCode),
     }
 }
 
@@ -96,17 +96,17 @@ fn reason(payload: &str) -> Option<String> {
     payload.chars().any(is_visible).then(|| payload.chars().take(LONGEST_PAYLOAD).collect())
 }
 
-fn required(code: &'static str, payload: &str) -> Result<String, Unclear> {
+fn required(code: &'static str, payload: &str) -> Result<String, ReplyParseError> {
     if !payload.chars().any(is_visible) {
-        return Err(Unclear::PayloadMissing { code });
+        return Err(ReplyParseError::PayloadMissing { code });
     }
     if payload.chars().count() > LONGEST_PAYLOAD {
-        return Err(Unclear::PayloadTooLong);
+        return Err(ReplyParseError::PayloadTooLong);
     }
     Ok(payload.to_owned())
 }
 
-/// Whether a reader would see it: a change to a text of nothing but joiners is a slip, not a wish.
+/// Whether a reader would see it: a change to a text of nothing but joiners is a mistake.
 fn is_visible(c: char) -> bool {
     let formats = matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
@@ -114,8 +114,8 @@ fn is_visible(c: char) -> bool {
     !c.is_whitespace() && !c.is_control() && !formats
 }
 
-impl Reply {
-    /// The digit, as the wire carries it.
+impl ApprovalReply {
+    /// The digit, as it is sent on the wire.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -128,7 +128,7 @@ impl Reply {
         }
     }
 
-    /// Whether anything may happen because of it.
+    /// Whether the reply allows anything.
     #[must_use]
     pub const fn allows(&self) -> bool {
         match self {
@@ -138,7 +138,7 @@ impl Reply {
     }
 }
 
-impl Unclear {
+impl ReplyParseError {
     /// Stable code.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -152,10 +152,10 @@ impl Unclear {
         }
     }
 
-    /// What the person is told: that nothing happened, why, and the menu again.
+    /// The text for the person: nothing happened, why, and the menu again.
     #[must_use]
-    pub fn repeat(&self) -> String {
-        format!("Nothing was decided: {self}. The question is still open. Please reply with one of these:\n\n{MENU}")
+    pub fn explain(&self) -> String {
+        format!("Nothing was decided: {self}. The approval is still open. Please reply with one of these:\n\n{MENU}")
     }
 }
 
@@ -167,18 +167,18 @@ mod tests {
     #[test]
     fn each_line_of_the_menu_has_its_reply() {
         for (text, reply) in [
-            ("1", Reply::Once),
-            ("2", Reply::Session),
-            ("3", Reply::Deny(None)),
-            ("3 too risky", Reply::Deny(Some("too risky".into()))),
-            ("3\n\nnot before Monday,\nplease", Reply::Deny(Some("not before Monday,\nplease".into()))),
-            ("4 add logs", Reply::Note("add logs".into())),
-            ("5 npm test", Reply::Amend("npm test".into())),
-            ("6", Reply::Always),
-            (" \r\n\t1\u{a0}\n", Reply::Once),
-            ("4\nadd logs", Reply::Note("add logs".into())),
-            ("5   Dear Ana,\n\nyes.\n", Reply::Amend("Dear Ana,\n\nyes.".into())),
-            ("4 1", Reply::Note("1".into())),
+            ("1", ApprovalReply::Once),
+            ("2", ApprovalReply::Session),
+            ("3", ApprovalReply::Deny(None)),
+            ("3 too risky", ApprovalReply::Deny(Some("too risky".into()))),
+            ("3\n\nnot before Monday,\nplease", ApprovalReply::Deny(Some("not before Monday,\nplease".into()))),
+            ("4 add logs", ApprovalReply::Note("add logs".into())),
+            ("5 npm test", ApprovalReply::Amend("npm test".into())),
+            ("6", ApprovalReply::Always),
+            (" \r\n\t1\u{a0}\n", ApprovalReply::Once),
+            ("4\nadd logs", ApprovalReply::Note("add logs".into())),
+            ("5   Dear Ana,\n\nyes.\n", ApprovalReply::Amend("Dear Ana,\n\nyes.".into())),
+            ("4 1", ApprovalReply::Note("1".into())),
         ] {
             assert_eq!(parse(text), Ok(reply.clone()), "{text:?}");
             assert!(text.trim().starts_with(reply.code()));
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn words_after_a_yes_take_it_back() {
         for text in ["1 and 2", "1 thanks", "1\nno wait", "1\n\nno wait", "2 3", "6 if you must", "1 ?", "1 > 1"] {
-            assert!(matches!(parse(text), Err(Unclear::PayloadUnwanted { .. })), "{text:?}");
+            assert!(matches!(parse(text), Err(ReplyParseError::PayloadUnwanted { .. })), "{text:?}");
         }
         assert_eq!(parse(&format!("3 {}", "x".repeat(9_000))).unwrap().code(), "3", "a long reason denies too");
     }
@@ -237,33 +237,33 @@ mod tests {
             "\u{202e}1",
             "1\0",
         ] {
-            assert_eq!(parse(text), Err(Unclear::NoCode), "{text:?}");
+            assert_eq!(parse(text), Err(ReplyParseError::NoCode), "{text:?}");
         }
         for text in ["", "  ", "\r\n\n", "\u{a0}"] {
-            assert_eq!(parse(text), Err(Unclear::Empty), "{text:?}");
+            assert_eq!(parse(text), Err(ReplyParseError::Empty), "{text:?}");
         }
     }
 
     #[test]
     fn a_note_and_a_change_need_their_text() {
         for text in ["4", "4  ", "4 \u{200b}\u{feff}", "4\n\n"] {
-            assert_eq!(parse(text), Err(Unclear::PayloadMissing { code: "4" }), "{text:?}");
+            assert_eq!(parse(text), Err(ReplyParseError::PayloadMissing { code: "4" }), "{text:?}");
         }
-        assert_eq!(parse("5"), Err(Unclear::PayloadMissing { code: "5" }));
+        assert_eq!(parse("5"), Err(ReplyParseError::PayloadMissing { code: "5" }));
         assert!(parse(&format!("5 {}", "é".repeat(LONGEST_PAYLOAD))).is_ok());
-        assert_eq!(parse(&format!("5 {}", "é".repeat(LONGEST_PAYLOAD + 1))), Err(Unclear::PayloadTooLong));
+        assert_eq!(parse(&format!("5 {}", "é".repeat(LONGEST_PAYLOAD + 1))), Err(ReplyParseError::PayloadTooLong));
     }
 
     #[test]
     fn an_unclear_reply_gets_a_friendly_answer_with_the_menu() {
         assert_eq!(
-            parse("1 thanks").unwrap_err().repeat(),
+            parse("1 thanks").unwrap_err().explain(),
             format!(
-                "Nothing was decided: `1` stands alone, without further words. The question is still open. \
+                "Nothing was decided: `1` stands alone, without further words. The approval is still open. \
                  Please reply with one of these:\n\n{MENU}"
             )
         );
-        assert_eq!(Unclear::NoCode.code(), "approval.unclear_reply");
+        assert_eq!(ReplyParseError::NoCode.code(), "approval.unclear_reply");
     }
 
     proptest! {
@@ -279,7 +279,7 @@ mod tests {
 
         #[test]
         fn a_payload_comes_back_as_it_was_sent(payload in "[a-z1-6>][a-z \\n1-6>]{0,40}[a-z]") {
-            prop_assert_eq!(parse(&format!("5 {payload}")), Ok(Reply::Amend(payload)));
+            prop_assert_eq!(parse(&format!("5 {payload}")), Ok(ApprovalReply::Amend(payload)));
         }
     }
 }

@@ -1,53 +1,53 @@
 //! Risk: how bad a wrong approval can be.
 //!
-//! Takes a call with its targets; gives low, medium or high. Promise: risk follows from what cannot be taken back and
-//! how far it reaches, never from how a write is retried; what nobody has described is at least medium.
+//! Takes a call with its targets; gives low, medium or high. Promise: risk follows from what cannot be undone and
+//! how far it reaches, never from how a write is retried; a capability without a description is at least medium.
 
 use serde_json::{Map, Value};
 
 use super::command;
 use crate::capability::{Capability, Effect, ParamKind};
 use crate::ids::CapabilityName;
-use crate::policy::Origin;
-use crate::target::{Traced, is_prose, naming};
+use crate::policy::TargetOrigin;
+use crate::target::{TracedTarget, is_prose, naming};
 
-/// More targets or objects than this are many.
+/// More targets or objects than this count as many.
 pub const MANY: usize = 5;
 /// Deepest nesting of arguments that is looked at.
 const DEPTH: usize = 12;
 
 /// How bad a wrong approval can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Risk {
-    /// It stays here, or it can be taken back.
+pub enum ApprovalRisk {
+    /// It stays here, or it can be undone.
     Low,
-    /// Something leaves this machine and cannot be called back, or nobody has described what it does.
+    /// Something leaves this machine and cannot be undone, or nobody has described what it does.
     Medium,
-    /// Many or unmet targets, money, code, or a deletion that cannot be undone.
+    /// Many or unknown targets, money, code, or a deletion that cannot be undone.
     High,
 }
 
-/// A call whose risk is wanted.
+/// A call whose risk is assessed.
 #[derive(Debug, Clone, Copy)]
-pub struct RiskQuestion<'a> {
-    /// The capability's name, without the mark of a call that is only checked.
+pub struct RiskAssessmentInput<'a> {
+    /// The capability's name, without the prefix of a call that is only checked.
     pub capability: &'a CapabilityName,
     /// Its description, if there is one.
     pub spec: Option<&'a Capability>,
     /// The arguments of the call.
     pub arguments: &'a Map<String, Value>,
     /// Its targets with their origins.
-    pub targets: &'a [Traced],
+    pub targets: &'a [TracedTarget],
 }
 
 /// How far a described capability reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
-    /// This machine, or the user's own account: nobody else gets anything.
+enum CapabilityReach {
+    /// This machine, or the user's own account: nobody else receives anything.
     Own,
     /// Own, but something runs or is replaced by it.
     OwnDeep,
-    /// Somebody else, or another machine, gets something.
+    /// Another person or another machine receives something.
     Outside,
     /// It runs programs.
     Runs,
@@ -68,7 +68,7 @@ const OWN: [&str; 12] = [
     "system",
     "slack",
 ];
-/// What leaves: others read it, or another machine gets a request.
+/// What leaves: other people read it, or another machine gets a request.
 const OUTSIDE: [&str; 11] = [
     "email.send",
     "email.reply",
@@ -87,65 +87,65 @@ const DEEP: [&str; 4] = ["process.kill", "scheduler.cron_create", "scheduler.del
 
 /// The risk of a call.
 #[must_use]
-pub fn of_call(call: &RiskQuestion<'_>) -> Risk {
+pub fn assess_risk(call: &RiskAssessmentInput<'_>) -> ApprovalRisk {
     let reach = reach_of(call);
     let reads = call.spec.is_some_and(|spec| spec.effect == Effect::Read);
     let base = match reach {
-        // What is answered from here is the same for any argument.
-        Some(Reach::Own) if reads => return Risk::Low,
-        Some(Reach::Runs) => return Risk::High,
-        Some(Reach::Own) => Risk::Low,
-        Some(Reach::OwnDeep | Reach::Outside) | None => Risk::Medium,
+        // A read that is answered from here has the same risk for any argument.
+        Some(CapabilityReach::Own) if reads => return ApprovalRisk::Low,
+        Some(CapabilityReach::Runs) => return ApprovalRisk::High,
+        Some(CapabilityReach::Own) => ApprovalRisk::Low,
+        Some(CapabilityReach::OwnDeep | CapabilityReach::Outside) | None => ApprovalRisk::Medium,
     };
     let verb = naming::verb_of(call.capability.as_str());
     let undone = reach.is_some() && call.spec.is_some_and(|spec| spec.reversible);
-    let high = has_unmet(call.targets)
+    let high = has_unfamiliar_target(call.targets)
         || is_many(call)
         || (naming::deletes(verb) && !undone && !reads)
         || (reach.is_none() && (naming::pays(verb) || naming::names_money(call.arguments) || executes(call, verb)));
-    if high { Risk::High } else { base }
+    if high { ApprovalRisk::High } else { base }
 }
 
-/// How far a capability of the shipped catalogue reaches; nothing for what others define.
-fn reach_of(call: &RiskQuestion<'_>) -> Option<Reach> {
+/// How far a capability of the shipped catalogue reaches; `None` for third-party capabilities.
+fn reach_of(call: &RiskAssessmentInput<'_>) -> Option<CapabilityReach> {
     let name = call.capability.as_str();
-    // SECURITY: what others define is judged as unknown, whatever they call it.
+    // SECURITY: a third-party capability is judged as unknown, whatever its name.
     call.spec.filter(|spec| spec.definition.is_none())?;
     let service = name.split(['.', ':']).next().unwrap_or(name);
     if name == "process.run" {
-        Some(Reach::Runs)
+        Some(CapabilityReach::Runs)
     } else if OUTSIDE.contains(&name) || service == "network" || service == "proxy" {
-        Some(Reach::Outside)
+        Some(CapabilityReach::Outside)
     } else if DEEP.contains(&name) {
-        Some(Reach::OwnDeep)
+        Some(CapabilityReach::OwnDeep)
     } else {
-        OWN.contains(&service).then_some(Reach::Own)
+        OWN.contains(&service).then_some(CapabilityReach::Own)
     }
 }
 
 /// Whether a target was first met in outside text, or nowhere.
 #[must_use]
-pub fn has_unmet(targets: &[Traced]) -> bool {
+pub fn has_unfamiliar_target(targets: &[TracedTarget]) -> bool {
     targets.iter().any(|target| match target.origin {
-        Origin::Asked | Origin::Known => false,
-        Origin::Seen | Origin::New => true,
+        TargetOrigin::Asked | TargetOrigin::Known => false,
+        TargetOrigin::Seen | TargetOrigin::New => true,
     })
 }
 
-fn is_many(call: &RiskQuestion<'_>) -> bool {
+fn is_many(call: &RiskAssessmentInput<'_>) -> bool {
     let objects = call.spec.into_iter().flat_map(|spec| spec.params_of(ParamKind::Objects));
     let objects = objects.filter_map(|param| call.arguments.get(&param.name)?.as_array()).map(Vec::len).sum::<usize>();
     call.targets.len().max(objects) > MANY
 }
 
-/// Whether a tool nobody has described carries out what it is given. A single command of plain words that the task
+/// Whether a tool without a description executes what it is given. A single command of plain words that the task
 /// names, or that a person approved before, is the exception.
-fn executes(call: &RiskQuestion<'_>, verb: &str) -> bool {
+fn executes(call: &RiskAssessmentInput<'_>, verb: &str) -> bool {
     let mut found = Vec::new();
     executed(call.arguments, "", (naming::executes(verb), 0), &mut found);
     let is_met = |place: &str| {
         let mut own = call.targets.iter().filter(|target| target.argument == place).peekable();
-        own.peek().is_some() && own.all(|target| !matches!(target.origin, Origin::Seen | Origin::New))
+        own.peek().is_some() && own.all(|target| !matches!(target.origin, TargetOrigin::Seen | TargetOrigin::New))
     };
     !found.iter().all(|(place, name, value)| match value {
         Value::String(text) => naming::is_command(name) && !command::is_decided_each_time(text) && is_met(place),
@@ -154,8 +154,8 @@ fn executes(call: &RiskQuestion<'_>, verb: &str) -> bool {
     })
 }
 
-/// The arguments that are carried out, each with its place and its name. In a tool that carries out whatever it is given
-/// that is everything that is no text for people.
+/// The arguments that are executed, each with its place and its name. In a tool that executes whatever it is given,
+/// that is everything except prose for people.
 fn executed<'a>(
     arguments: &'a Map<String, Value>,
     above: &str,
@@ -179,7 +179,7 @@ fn executed<'a>(
     }
 }
 
-impl Risk {
+impl ApprovalRisk {
     /// The word used in files and on cards.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

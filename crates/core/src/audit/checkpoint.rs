@@ -1,7 +1,7 @@
 //! Checkpoints: the log's size, root and last hash, signed.
 //!
 //! Takes heads with proof that the log only grew; gives C2SP checkpoints as signed notes. Promise:
-//! a [`Signer`] never signs two histories. It refuses a tree that is smaller than the last it
+//! a [`CheckpointSigner`] never signs two histories. It refuses a tree that is smaller than the last it
 //! signed, equal in size with another root, or larger without proof that the last is its beginning.
 
 use std::fmt;
@@ -10,9 +10,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::key::SecretKey;
-use super::note::{Note, NoteError};
-use super::tree::{self, Nodes, Tree, TreeError};
-use super::{Hash, Head};
+use super::note::{NoteError, SignedNote};
+use super::tree::{self, TreeError, TreeHead, TreeNodeSource};
+use super::{AuditHash, ChainHead};
 use crate::ids::NodeName;
 
 /// What the extension line with the last hash of the chain starts with.
@@ -24,15 +24,15 @@ pub fn origin(log: &NodeName) -> String {
     format!("sluicegate/audit/{log}")
 }
 
-/// What is signed: this log has this many entries, and they are these.
+/// The signed statement: this log has exactly these entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Which log: see [`origin`].
     pub origin: String,
     /// Number of entries, and the root over them.
-    pub tree: Tree,
+    pub tree: TreeHead,
     /// Hash of the last of them, or the genesis value.
-    pub head: Hash,
+    pub head: AuditHash,
     /// Further lines, ignored here and signed with the rest.
     pub extensions: Vec<String>,
 }
@@ -40,9 +40,9 @@ pub struct Checkpoint {
 /// Not the text of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a checkpoint: {0}")]
-pub struct NotCheckpoint(pub(super) &'static str);
+pub struct CheckpointParseError(pub(super) &'static str);
 
-impl NotCheckpoint {
+impl CheckpointParseError {
     /// Stable code.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -55,19 +55,19 @@ impl Checkpoint {
     ///
     /// # Errors
     /// When it is not in the form, to the byte.
-    pub fn parse(text: &str) -> Result<Self, NotCheckpoint> {
-        let text = text.strip_suffix('\n').ok_or(NotCheckpoint("the last line does not end"))?;
+    pub fn parse(text: &str) -> Result<Self, CheckpointParseError> {
+        let text = text.strip_suffix('\n').ok_or(CheckpointParseError("the last line does not end"))?;
         let mut lines = text.split('\n');
-        let origin = lines.next().filter(|line| !line.is_empty()).ok_or(NotCheckpoint("it names no log"))?;
-        let size = lines.next().and_then(decimal).ok_or(NotCheckpoint("its second line is not a size"))?;
-        let root = lines.next().and_then(hash_of_base64).ok_or(NotCheckpoint("its third line is not a root"))?;
+        let origin = lines.next().filter(|line| !line.is_empty()).ok_or(CheckpointParseError("it names no log"))?;
+        let size = lines.next().and_then(decimal).ok_or(CheckpointParseError("its second line is not a size"))?;
+        let root = lines.next().and_then(hash_of_base64).ok_or(CheckpointParseError("its third line is not a root"))?;
         let head = lines.next().and_then(|line| line.strip_prefix(CHAIN)?.parse().ok());
-        let head = head.ok_or(NotCheckpoint("its fourth line is not the last hash of the chain"))?;
+        let head = head.ok_or(CheckpointParseError("its fourth line is not the last hash of the chain"))?;
         let extensions: Vec<String> = lines.map(str::to_owned).collect();
         if extensions.iter().any(String::is_empty) {
-            return Err(NotCheckpoint("it has an empty line"));
+            return Err(CheckpointParseError("it has an empty line"));
         }
-        Ok(Self { origin: origin.to_owned(), tree: Tree { size, root }, head, extensions })
+        Ok(Self { origin: origin.to_owned(), tree: TreeHead { size, root }, head, extensions })
     }
 }
 
@@ -79,25 +79,30 @@ impl fmt::Display for Checkpoint {
     }
 }
 
-/// A log as it is now, with the proof that it is what it was and more.
+/// The current state of a log, with the proof that it only grew.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Growth {
+pub struct LogGrowth {
     /// The end of the chain.
-    pub head: Head,
+    pub head: ChainHead,
     /// The root over all entries.
-    pub root: Hash,
-    /// That the tree signed last is the beginning of this one.
-    pub consistency: Vec<Hash>,
-    /// That the end of the chain is the last leaf of this tree.
-    pub inclusion: Vec<Hash>,
+    pub root: AuditHash,
+    /// Proof that the tree signed last is the beginning of this one.
+    pub consistency: Vec<AuditHash>,
+    /// Proof that the end of the chain is the last leaf of this tree.
+    pub inclusion: Vec<AuditHash>,
 }
 
-impl Growth {
+impl LogGrowth {
     /// Proves growth from the size signed last.
     ///
     /// # Errors
     /// When the log is now shorter, or a node is not stored.
-    pub fn prove(nodes: &impl Nodes, signed: u64, head: Head, root: Hash) -> Result<Self, TreeError> {
+    pub fn prove(
+        nodes: &impl TreeNodeSource,
+        signed: u64,
+        head: ChainHead,
+        root: AuditHash,
+    ) -> Result<Self, TreeError> {
         let consistency = tree::consistency_proof(nodes, signed, head.size)?;
         let last = head.size.checked_sub(1);
         let inclusion = last.map_or(Ok(Vec::new()), |last| tree::inclusion_proof(nodes, last, head.size))?;
@@ -107,16 +112,16 @@ impl Growth {
 
 /// Why a checkpoint was not signed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SignError {
+pub enum CheckpointSigningError {
     /// The log has fewer entries than were signed before.
     #[error("the log has {size} entries and {signed} are signed")]
     Smaller {
-        /// Now.
+        /// Number of entries now.
         size: u64,
-        /// Before.
+        /// Number of entries that were signed.
         signed: u64,
     },
-    /// The log has as many entries as were signed before, and they are others.
+    /// The log has as many entries as were signed before, but different ones.
     #[error("the {size} entries are not those that were signed")]
     Forked {
         /// Number of entries.
@@ -133,7 +138,7 @@ pub enum SignError {
         /// Name of the log.
         origin: String,
     },
-    /// What was said to be signed last was not signed by this key, or for another log.
+    /// The checkpoint given as the last one was not signed by this key, or it is for another log.
     #[error("the last checkpoint is not ours: {0}")]
     Last(&'static str),
     /// Not a text that can be signed.
@@ -141,7 +146,7 @@ pub enum SignError {
     Note(#[from] NoteError),
 }
 
-impl SignError {
+impl CheckpointSigningError {
     /// Stable code.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -158,79 +163,79 @@ impl SignError {
 
 /// The key together with what it signed last.
 ///
-/// A checkpoint that [`Signer::sign`] returns must be stored before it is shown to anyone, and given
-/// to [`Signer::resume`] at the next start: a signer that forgets can be made to sign a fork.
+/// A checkpoint that [`CheckpointSigner::sign`] returns must be stored before it is shown to anyone, and given
+/// to [`CheckpointSigner::resume`] at the next start: a signer that forgets can be made to sign a fork.
 #[derive(Debug)]
-pub struct Signer {
+pub struct CheckpointSigner {
     key: SecretKey,
     last: Checkpoint,
 }
 
-impl Signer {
+impl CheckpointSigner {
     /// For a log of which nothing has been signed.
     ///
     /// # Errors
     /// When the key is not named after the log.
-    pub fn new(key: SecretKey, log: &NodeName) -> Result<Self, SignError> {
+    pub fn new(key: SecretKey, log: &NodeName) -> Result<Self, CheckpointSigningError> {
         let origin = origin(log);
         if key.public().name() != origin {
-            return Err(SignError::Key { name: key.public().name().to_owned(), origin });
+            return Err(CheckpointSigningError::Key { name: key.public().name().to_owned(), origin });
         }
-        let tree = Tree { size: 0, root: tree::empty_root() };
-        Ok(Self { key, last: Checkpoint { origin, tree, head: Head::genesis(log).hash, extensions: Vec::new() } })
+        let tree = TreeHead { size: 0, root: tree::empty_root() };
+        Ok(Self { key, last: Checkpoint { origin, tree, head: ChainHead::genesis(log).hash, extensions: Vec::new() } })
     }
 
     /// For a log of which this checkpoint was signed last.
     ///
     /// # Errors
     /// When the key is not named after the log, or has not signed this checkpoint of it.
-    pub fn resume(key: SecretKey, log: &NodeName, last: &Note) -> Result<Self, SignError> {
+    pub fn resume(key: SecretKey, log: &NodeName, last: &SignedNote) -> Result<Self, CheckpointSigningError> {
         let fresh = Self::new(key, log)?;
         let text = last.open(std::slice::from_ref(fresh.key.public()))?;
-        let last = Checkpoint::parse(text).map_err(|NotCheckpoint(why)| SignError::Last(why))?;
+        let last = Checkpoint::parse(text).map_err(|CheckpointParseError(why)| CheckpointSigningError::Last(why))?;
         if last.origin != fresh.last.origin {
-            return Err(SignError::Last("it is of another log"));
+            return Err(CheckpointSigningError::Last("it belongs to another log"));
         }
         Ok(Self { last, ..fresh })
     }
 
-    /// Goes on from another checkpoint than the one signed last, or from the beginning. Only for a log that a person
+    /// Continues from another checkpoint than the one signed last, or from the beginning. Only for a log that a person
     /// accepted as it is, after a restore: from then on the key has signed two histories, and each verifier with a
     /// checkpoint of the first can tell.
     ///
     /// # Errors
     /// When the key has not signed this checkpoint of this log.
-    pub fn go_on_from(&mut self, log: &NodeName, last: Option<&Note>) -> Result<(), SignError> {
+    pub fn restart_from(&mut self, log: &NodeName, last: Option<&SignedNote>) -> Result<(), CheckpointSigningError> {
         let origin = origin(log);
         if self.last.origin != origin {
-            return Err(SignError::Key { name: self.key.public().name().to_owned(), origin });
+            return Err(CheckpointSigningError::Key { name: self.key.public().name().to_owned(), origin });
         }
         let Some(last) = last else {
-            let tree = Tree { size: 0, root: tree::empty_root() };
-            self.last = Checkpoint { origin, tree, head: Head::genesis(log).hash, extensions: Vec::new() };
+            let tree = TreeHead { size: 0, root: tree::empty_root() };
+            self.last = Checkpoint { origin, tree, head: ChainHead::genesis(log).hash, extensions: Vec::new() };
             return Ok(());
         };
         let text = last.open(std::slice::from_ref(self.key.public()))?;
-        let last = Checkpoint::parse(text).map_err(|NotCheckpoint(why)| SignError::Last(why))?;
+        let last = Checkpoint::parse(text).map_err(|CheckpointParseError(why)| CheckpointSigningError::Last(why))?;
         if last.origin != origin {
-            return Err(SignError::Last("it is of another log"));
+            return Err(CheckpointSigningError::Last("it belongs to another log"));
         }
         self.last = last;
         Ok(())
     }
 
-    /// What was signed last; before the first time, the empty tree.
+    /// The tree that was signed last; before the first checkpoint, the empty tree.
     #[must_use]
     pub const fn last(&self) -> &Checkpoint {
         &self.last
     }
 
-    /// What was signed last, once more: the same text and the same signature. For a note that could not be kept.
+    /// Signs the last checkpoint again: the same text and the same signature. For a note that could not be stored.
     ///
     /// # Errors
     /// Never for a checkpoint that was signed before.
-    pub fn last_note(&self) -> Result<Note, SignError> {
-        Ok(Note::sign(self.last.to_string(), &self.key)?)
+    pub fn last_note(&self) -> Result<SignedNote, CheckpointSigningError> {
+        Ok(SignedNote::sign(self.last.to_string(), &self.key)?)
     }
 
     /// The public key.
@@ -239,26 +244,27 @@ impl Signer {
         self.key.public()
     }
 
-    /// Signs the log as it is now, if it is shown to be what it was and more.
+    /// Signs the current state of the log, if the proof shows that it only grew.
     ///
     /// # Errors
-    /// When it is not; nothing is signed or remembered then.
-    pub fn sign(&mut self, growth: &Growth) -> Result<Note, SignError> {
-        let Growth { head, root, consistency, inclusion } = growth;
+    /// When it does not; nothing is signed or remembered then.
+    pub fn sign(&mut self, growth: &LogGrowth) -> Result<SignedNote, CheckpointSigningError> {
+        let LogGrowth { head, root, consistency, inclusion } = growth;
         let signed = &self.last;
-        let tree = Tree { size: head.size, root: *root };
+        let tree = TreeHead { size: head.size, root: *root };
         if tree.size < signed.tree.size {
-            return Err(SignError::Smaller { size: tree.size, signed: signed.tree.size });
+            return Err(CheckpointSigningError::Smaller { size: tree.size, signed: signed.tree.size });
         }
         if tree.size == signed.tree.size && (tree.root, head.hash) != (signed.tree.root, signed.head) {
-            return Err(SignError::Forked { size: tree.size });
+            return Err(CheckpointSigningError::Forked { size: tree.size });
         }
-        tree::verify_consistency(&signed.tree, &tree, consistency).map_err(SignError::Unproven)?;
+        tree::verify_consistency(&signed.tree, &tree, consistency).map_err(CheckpointSigningError::Unproven)?;
         if let Some(last) = head.size.checked_sub(1) {
-            tree::verify_inclusion(&head.hash, last, head.size, inclusion, root).map_err(SignError::Unproven)?;
+            tree::verify_inclusion(&head.hash, last, head.size, inclusion, root)
+                .map_err(CheckpointSigningError::Unproven)?;
         }
         let next = Checkpoint { origin: signed.origin.clone(), tree, head: head.hash, extensions: Vec::new() };
-        let note = Note::sign(next.to_string(), &self.key)?;
+        let note = SignedNote::sign(next.to_string(), &self.key)?;
         self.last = next;
         Ok(note)
     }
@@ -270,17 +276,17 @@ pub(super) fn decimal(text: &str) -> Option<u64> {
     if plain { text.parse().ok() } else { None }
 }
 
-pub(super) fn hash_of_base64(text: &str) -> Option<Hash> {
-    STANDARD.decode(text).ok()?.try_into().ok().map(Hash)
+pub(super) fn hash_of_base64(text: &str) -> Option<AuditHash> {
+    STANDARD.decode(text).ok()?.try_into().ok().map(AuditHash)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::actor::Actor;
-    use crate::audit::Fact;
-    use crate::audit::tree::{Frontier, Kept, Sparse};
-    use crate::clock::Timestamp;
+    use crate::audit::AuditFact;
+    use crate::audit::tree::{KeptHashSource, SparseTree, TreeFrontier};
+    use crate::clock::UtcMillis;
     use crate::ids::Entropy;
     use std::ops::Range;
 
@@ -301,37 +307,37 @@ mod tests {
 
     /// A log in memory; small enough that the leaves are all that is kept.
     struct Chain {
-        head: Head,
-        leaves: Vec<Hash>,
+        head: ChainHead,
+        leaves: Vec<AuditHash>,
     }
 
-    impl Kept for &Chain {
-        fn kept(&self, _: u8, range: Range<u64>) -> Option<Vec<Hash>> {
-            self.leaves.get(range.start as usize..range.end as usize).map(<[Hash]>::to_vec)
+    impl KeptHashSource for &Chain {
+        fn kept_hashes(&self, _: u8, range: Range<u64>) -> Option<Vec<AuditHash>> {
+            self.leaves.get(range.start as usize..range.end as usize).map(<[AuditHash]>::to_vec)
         }
     }
 
     impl Chain {
         fn of(texts: &[&str]) -> Self {
-            let mut chain = Self { head: Head::genesis(&log()), leaves: Vec::new() };
+            let mut chain = Self { head: ChainHead::genesis(&log()), leaves: Vec::new() };
             for text in texts {
-                let fact = Fact::new("hold.held", Actor::Node(log())).with("note", text);
-                let sealed = chain.head.seal(&log(), Timestamp::default(), &fact);
+                let fact = AuditFact::new("hold.held", Actor::Node(log())).with("note", text);
+                let sealed = chain.head.seal(&log(), UtcMillis::default(), &fact);
                 chain.leaves.push(sealed.hash);
             }
             chain
         }
 
-        fn growth(&self, signed: u64) -> Growth {
-            let mut frontier = Frontier::new();
+        fn growth(&self, signed: u64) -> LogGrowth {
+            let mut frontier = TreeFrontier::new();
             self.leaves.iter().for_each(|leaf| frontier.push(*leaf));
-            Growth::prove(&Sparse(self), signed, self.head, frontier.root()).unwrap()
+            LogGrowth::prove(&SparseTree(self), signed, self.head, frontier.root()).unwrap()
         }
     }
 
     #[test]
     fn the_form_of_a_checkpoint_is_pinned() {
-        let mut signer = Signer::new(key(), &log()).unwrap();
+        let mut signer = CheckpointSigner::new(key(), &log()).unwrap();
         let note = signer.sign(&Chain::of(&["a", "b", "c"]).growth(0)).unwrap();
         let text = concat!(
             "sluicegate/audit/gw-1\n",
@@ -349,28 +355,28 @@ mod tests {
 
     #[test]
     fn a_log_that_grew_is_signed_and_one_that_did_not_is_signed_the_same_again() {
-        let mut signer = Signer::new(key(), &log()).unwrap();
+        let mut signer = CheckpointSigner::new(key(), &log()).unwrap();
         assert!(signer.sign(&Chain::of(&[]).growth(0)).is_ok());
         signer.sign(&Chain::of(&["a"]).growth(0)).unwrap();
         let note = signer.sign(&Chain::of(&["a", "b", "c"]).growth(1)).unwrap();
         assert_eq!(signer.sign(&Chain::of(&["a", "b", "c"]).growth(3)), Ok(note.clone()));
-        let mut later = Signer::resume(key(), &log(), &note).unwrap();
+        let mut later = CheckpointSigner::resume(key(), &log(), &note).unwrap();
         assert!(later.sign(&Chain::of(&["a", "b", "c", "d"]).growth(3)).is_ok());
     }
 
     #[test]
     fn a_fork_is_never_signed() {
-        let mut signer = Signer::new(key(), &log()).unwrap();
+        let mut signer = CheckpointSigner::new(key(), &log()).unwrap();
         let note = signer.sign(&Chain::of(&["a", "b", "c"]).growth(0)).unwrap();
-        for mut signer in [signer, Signer::resume(key(), &log(), &note).unwrap()] {
-            let mut code = |growth: &Growth| signer.sign(growth).unwrap_err().code();
+        for mut signer in [signer, CheckpointSigner::resume(key(), &log(), &note).unwrap()] {
+            let mut code = |growth: &LogGrowth| signer.sign(growth).unwrap_err().code();
             assert_eq!(code(&Chain::of(&["a", "b"]).growth(0)), "audit.sign_smaller");
             assert_eq!(code(&Chain::of(&["a", "x", "c"]).growth(0)), "audit.sign_forked");
             assert_eq!(code(&Chain::of(&["a", "x", "c", "d"]).growth(3)), "audit.sign_unproven");
             let honest = Chain::of(&["a", "b", "c", "d"]).growth(3);
-            assert_eq!(code(&Growth { consistency: Vec::new(), ..honest.clone() }), "audit.sign_unproven");
-            let other_head = Head { hash: Hash([1; 32]), ..honest.head };
-            assert_eq!(code(&Growth { head: other_head, ..honest.clone() }), "audit.sign_unproven");
+            assert_eq!(code(&LogGrowth { consistency: Vec::new(), ..honest.clone() }), "audit.sign_unproven");
+            let other_head = ChainHead { hash: AuditHash([1; 32]), ..honest.head };
+            assert_eq!(code(&LogGrowth { head: other_head, ..honest.clone() }), "audit.sign_unproven");
             assert!(signer.sign(&honest).is_ok());
         }
     }
@@ -378,19 +384,19 @@ mod tests {
     #[test]
     fn a_signer_resumes_only_from_its_own_checkpoint() {
         let other = NodeName::new("gw-2").unwrap();
-        assert_eq!(Signer::new(key(), &other).unwrap_err().code(), "audit.sign_key");
+        assert_eq!(CheckpointSigner::new(key(), &other).unwrap_err().code(), "audit.sign_key");
         let foreign = SecretKey::generate(&origin(&other), &Seven).unwrap();
-        let mut signer = Signer::new(foreign, &other).unwrap();
+        let mut signer = CheckpointSigner::new(foreign, &other).unwrap();
         let note = signer.sign(&Chain::of(&["a"]).growth(0)).unwrap();
-        assert_eq!(Signer::resume(key(), &log(), &note).unwrap_err().code(), "audit.note_unknown_signer");
-        // Ours by signature, but about another log.
-        let stray = Note::sign(signer.last().to_string(), &key()).unwrap();
-        assert_eq!(Signer::resume(key(), &log(), &stray).unwrap_err().code(), "audit.sign_last");
+        assert_eq!(CheckpointSigner::resume(key(), &log(), &note).unwrap_err().code(), "audit.note_unknown_signer");
+        // Signed by our key, but about another log.
+        let stray = SignedNote::sign(signer.last().to_string(), &key()).unwrap();
+        assert_eq!(CheckpointSigner::resume(key(), &log(), &stray).unwrap_err().code(), "audit.sign_last");
     }
 
     #[test]
     fn what_is_not_quite_a_checkpoint_is_refused() {
-        let mut signer = Signer::new(key(), &log()).unwrap();
+        let mut signer = CheckpointSigner::new(key(), &log()).unwrap();
         signer.sign(&Chain::of(&["a", "b", "c"]).growth(0)).unwrap();
         let text = signer.last().to_string();
         assert!(Checkpoint::parse(&format!("{text}witness x\n")).is_ok());

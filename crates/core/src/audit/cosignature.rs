@@ -1,7 +1,7 @@
 //! Cosignatures: what a witness says about a checkpoint, in the C2SP `cosignature/v1` form.
 //!
 //! Takes a witness's public key and the lines it answered with; gives the lines that hold. Promise: a line that
-//! [`WitnessKey::accepted`] gives was signed by that witness over exactly this checkpoint.
+//! [`WitnessKey::find_valid_cosignature`] gives was signed by that witness over exactly this checkpoint.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use ed25519_dalek::{Signature, VerifyingKey};
 use sha2::{Digest as _, Sha256};
 
 use super::key::{KeyError, KeyId, is_key_name};
-use super::note::Note;
+use super::note::SignedNote;
 use crate::hex;
 
 /// Type byte of an Ed25519 cosigner's key.
@@ -63,10 +63,10 @@ impl WitnessKey {
 
     /// The first of the witness's answered lines that is this witness's own and holds for this checkpoint.
     #[must_use]
-    pub fn accepted(&self, checkpoint: &Note, answer: &str) -> Option<Cosignature> {
+    pub fn find_valid_cosignature(&self, checkpoint: &SignedNote, answer: &str) -> Option<Cosignature> {
         let text = checkpoint.text_unverified();
-        // Whatever else a witness answers is taken apart by the same reader as a note.
-        let note = Note::parse(format!("{text}\n{answer}").as_bytes()).ok()?;
+        // Anything else a witness answers is parsed by the same reader as a note.
+        let note = SignedNote::parse(format!("{text}\n{answer}").as_bytes()).ok()?;
         let own = note.signatures().iter().filter(|line| line.name == self.name && line.id == self.id);
         let held = own.filter_map(|line| {
             let (time, signature) = line.bytes.split_first_chunk::<TIME>()?;
@@ -79,7 +79,7 @@ impl WitnessKey {
         held.into_iter().find(|held| i64::try_from(held.time).is_ok())
     }
 
-    /// What a signature line of this key begins with: for witnesses.
+    /// The prefix of this key's signature lines: for witnesses.
     #[must_use]
     pub const fn id(&self) -> KeyId {
         self.id
@@ -128,9 +128,9 @@ mod tests {
     const CHECKPOINT: &str = "sluicegate/audit/gw-1\n3\nFLk0cG5M4iMMMHcDs8k84KGE2RYvwmyAm4j7j+bR7lo=\n\
         chain 92e7d114443f3a97980b8e676da65b63018259f61706f2a27c952e2df60f726a\n";
 
-    fn note() -> Note {
+    fn note() -> SignedNote {
         let log = "\u{2014} sluicegate/audit/gw-1 /aHO5F3QfLt8HyrozVVaJxukVEpKhxDg0yhp5HlVNZqye/Q+tPE761HVCSfTvVN8uiC949xUtclMNHX+DX7VP3zKFwE=\n";
-        Note::parse(format!("{CHECKPOINT}\n{log}").as_bytes()).unwrap()
+        SignedNote::parse(format!("{CHECKPOINT}\n{log}").as_bytes()).unwrap()
     }
 
     fn line(key: &WitnessKey, secret: &SigningKey, text: &str, time: u64) -> String {
@@ -144,16 +144,16 @@ mod tests {
         let secret = SigningKey::from_bytes(&[9; 32]);
         let key = WitnessKey::new("witness.example/w1", &secret.verifying_key().to_bytes()).unwrap();
         let good = line(&key, &secret, CHECKPOINT, 1_679_315_147);
-        let kept = key.accepted(&note(), &good).unwrap();
+        let kept = key.find_valid_cosignature(&note(), &good).unwrap();
         assert_eq!((format!("{}\n", kept.line), kept.time), (good.clone(), 1_679_315_147));
         let stranger = SigningKey::from_bytes(&[8; 32]);
         let forged = line(&key, &stranger, CHECKPOINT, 1_679_315_147);
         let elsewhere = line(&key, &secret, &CHECKPOINT.replace("\n3\n", "\n4\n"), 1_679_315_147);
         let late = line(&key, &secret, CHECKPOINT, u64::MAX);
         for bad in [&forged, &elsewhere, &late, "", "ok\n", good.trim_end()] {
-            assert_eq!(key.accepted(&note(), bad), None, "{bad}");
+            assert_eq!(key.find_valid_cosignature(&note(), bad), None, "{bad}");
         }
-        assert!(key.accepted(&note(), &format!("{forged}{good}")).is_some(), "others' lines are ignored");
+        assert!(key.find_valid_cosignature(&note(), &format!("{forged}{good}")).is_some(), "others' lines are ignored");
     }
 
     #[test]

@@ -10,9 +10,9 @@ use std::io::{self, BufRead, Read as _, Write};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::key::VerifierKey;
-use super::note::Note;
-use super::tree::Frontier;
-use super::{Hash, Head};
+use super::note::SignedNote;
+use super::tree::TreeFrontier;
+use super::{AuditHash, ChainHead};
 use crate::hex;
 use crate::ids::NodeName;
 use crate::json;
@@ -35,12 +35,12 @@ pub(super) const MIDDLE: &[u8] = b"\",\"entry\":";
 /// After the body.
 pub(super) const CLOSING: &[u8] = b"}";
 
-/// The contents of `log.json`. Nothing in it is believed for its own sake.
+/// The contents of `log.json`. Nothing in it is trusted by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Log {
+pub struct AuditExportHeader {
     /// Form of the export.
-    pub form: Form,
+    pub form: AuditExportFormat,
     /// The key the checkpoints are said to be signed with.
     #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
     pub key: VerifierKey,
@@ -50,34 +50,34 @@ pub struct Log {
     pub size: u64,
     /// Where the export begins, when entries before were pruned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start: Option<Start>,
+    pub start: Option<AuditExportStart>,
 }
 
 /// Forms of an export. There is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Form {
+pub enum AuditExportFormat {
     /// The one in `docs/audit.md`.
     #[serde(rename = "sluicegate-audit-export-v1")]
     V1,
 }
 
-/// What stands for the entries that are not in the export any more. It proves itself: with anything
-/// else in its place no later root comes out right.
+/// A replacement for the entries that are no longer in the export. It proves itself: with anything
+/// else in its place no later root matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Start {
-    /// Their tree.
-    pub frontier: Frontier,
-    /// The hash of the last of them.
-    pub head: Hash,
+pub struct AuditExportStart {
+    /// The tree of those entries.
+    pub frontier: TreeFrontier,
+    /// The hash of the last of those entries.
+    pub head: AuditHash,
 }
 
 /// Not the contents of `log.json`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`log.json` is not in its form: {0}")]
-pub struct NotLog(String);
+pub struct AuditLogParseError(String);
 
-impl NotLog {
+impl AuditLogParseError {
     /// Stable code.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -85,7 +85,7 @@ impl NotLog {
     }
 }
 
-impl Log {
+impl AuditExportHeader {
     /// The bytes of `log.json`.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -99,21 +99,24 @@ impl Log {
     ///
     /// # Errors
     /// When it is not in its form.
-    pub fn parse(bytes: &[u8]) -> Result<Self, NotLog> {
-        let value = json::parse(bytes, &json::REQUEST).map_err(|error| NotLog(error.to_string()))?;
-        let log: Self = serde_json::from_value(value).map_err(|error| NotLog(error.to_string()))?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, AuditLogParseError> {
+        let value = json::parse(bytes, &json::REQUEST).map_err(|error| AuditLogParseError(error.to_string()))?;
+        let log: Self = serde_json::from_value(value).map_err(|error| AuditLogParseError(error.to_string()))?;
         let first = log.start.as_ref().map_or(0, |start| start.frontier.size());
         if first > log.size {
-            return Err(NotLog("it starts after its end".into()));
+            return Err(AuditLogParseError("it starts after its end".into()));
         }
         Ok(log)
     }
 
     /// The end of the chain before the first exported entry.
     #[must_use]
-    pub fn before(&self) -> Head {
+    pub fn head_before_export(&self) -> ChainHead {
         let start = self.start.as_ref();
-        start.map_or_else(|| Head::genesis(&self.log), |start| Head { size: start.frontier.size(), hash: start.head })
+        start.map_or_else(
+            || ChainHead::genesis(&self.log),
+            |start| ChainHead { size: start.frontier.size(), hash: start.head },
+        )
     }
 }
 
@@ -121,7 +124,7 @@ impl Log {
 ///
 /// # Errors
 /// When writing fails, or the body cannot be a line.
-pub fn write_entry(out: &mut impl Write, hash: &Hash, body: &[u8]) -> io::Result<()> {
+pub fn write_entry(out: &mut impl Write, hash: &AuditHash, body: &[u8]) -> io::Result<()> {
     let length = OPENING.len() + 64 + MIDDLE.len() + body.len() + CLOSING.len() + 1;
     if length > MAX_LINE || body.contains(&b'\n') {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "an entry is one line of at most 4 MiB"));
@@ -138,11 +141,11 @@ pub fn write_entry(out: &mut impl Write, hash: &Hash, body: &[u8]) -> io::Result
 ///
 /// # Errors
 /// When writing fails.
-pub fn write_checkpoint(out: &mut impl Write, note: &Note) -> io::Result<()> {
+pub fn write_checkpoint(out: &mut impl Write, note: &SignedNote) -> io::Result<()> {
     writeln!(out, "{note}")
 }
 
-/// The bytes of the next note of `checkpoints.txt`, without the blank line after it; at the end, nothing.
+/// The bytes of the next note of `checkpoints.txt`, without the blank line after it; `None` at the end.
 /// Neither a checkpoint nor a signature has an empty line, so the second one ends the note.
 pub(super) fn read_note(from: &mut impl BufRead) -> io::Result<Option<Result<Vec<u8>, &'static str>>> {
     let mut note = Vec::new();
@@ -166,16 +169,16 @@ pub(super) fn read_note(from: &mut impl BufRead) -> io::Result<Option<Result<Vec
     }
 }
 
-/// A hash as 64 digits.
-pub(super) fn hex_of(hash: &Hash) -> [u8; 64] {
+/// A hash as 64 hex digits.
+pub(super) fn hex_of(hash: &AuditHash) -> [u8; 64] {
     let mut text = [0; 64];
     hex::write(&mut text, &hash.0);
     text
 }
 
-/// The hash that 64 digits stand for. What are no digits give some hash or other: only for digits that are
+/// The hash that 64 digits stand for. Invalid digits give an arbitrary hash: only for digits that are
 /// compared with those of the computed hash as well.
-pub(super) fn hash_of_hex(digits: &[u8; 64]) -> Hash {
+pub(super) fn hash_of_hex(digits: &[u8; 64]) -> AuditHash {
     const fn value(digit: u8) -> u8 {
         (digit & 15).wrapping_add((digit >> 6).wrapping_mul(9))
     }
@@ -184,7 +187,7 @@ pub(super) fn hash_of_hex(digits: &[u8; 64]) -> Hash {
     for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
         *byte = value(*high) << 4 | value(*low) & 15;
     }
-    Hash(bytes)
+    AuditHash(bytes)
 }
 
 fn as_text<S: Serializer>(key: &VerifierKey, s: S) -> Result<S::Ok, S::Error> {
@@ -204,17 +207,17 @@ mod tests {
     #[test]
     fn the_form_of_a_line_is_pinned() {
         let mut out = Vec::new();
-        write_entry(&mut out, &Hash([0xab; 32]), b"{}").unwrap();
+        write_entry(&mut out, &AuditHash([0xab; 32]), b"{}").unwrap();
         let digits = "ab".repeat(32);
         assert_eq!(out, format!("{{\"hash\":\"{digits}\",\"entry\":{{}}}}\n").into_bytes());
-        assert!(write_entry(&mut out, &Hash([0; 32]), b"{\n}").is_err());
-        assert!(write_entry(&mut out, &Hash([0; 32]), &vec![b' '; MAX_LINE]).is_err());
+        assert!(write_entry(&mut out, &AuditHash([0; 32]), b"{\n}").is_err());
+        assert!(write_entry(&mut out, &AuditHash([0; 32]), &vec![b' '; MAX_LINE]).is_err());
     }
 
     #[test]
     fn the_form_of_log_json_is_pinned() {
-        let log = Log {
-            form: Form::V1,
+        let log = AuditExportHeader {
+            form: AuditExportFormat::V1,
             key: KEY.parse().unwrap(),
             log: NodeName::new("gw-1").unwrap(),
             size: 7,
@@ -223,11 +226,11 @@ mod tests {
         let text =
             format!("{{\"form\":\"sluicegate-audit-export-v1\",\"key\":\"{KEY}\",\"log\":\"gw-1\",\"size\":7}}\n");
         assert_eq!(log.to_bytes(), text.as_bytes());
-        assert_eq!(Log::parse(text.as_bytes()), Ok(log.clone()));
-        let frontier = Frontier::from_parts(5, vec![Hash([1; 32]), Hash([2; 32])]).unwrap();
-        let pruned = Log { start: Some(Start { frontier, head: Hash([3; 32]) }), ..log };
-        assert_eq!(Log::parse(&pruned.to_bytes()), Ok(pruned.clone()));
-        assert_eq!(pruned.before(), Head { size: 5, hash: Hash([3; 32]) });
+        assert_eq!(AuditExportHeader::parse(text.as_bytes()), Ok(log.clone()));
+        let frontier = TreeFrontier::from_parts(5, vec![AuditHash([1; 32]), AuditHash([2; 32])]).unwrap();
+        let pruned = AuditExportHeader { start: Some(AuditExportStart { frontier, head: AuditHash([3; 32]) }), ..log };
+        assert_eq!(AuditExportHeader::parse(&pruned.to_bytes()), Ok(pruned.clone()));
+        assert_eq!(pruned.head_before_export(), ChainHead { size: 5, hash: AuditHash([3; 32]) });
         for bad in [
             text.replace("v1", "v2"),
             text.replace("c74f", "c74e"),
@@ -235,7 +238,7 @@ mod tests {
             text.replace("}\n", ",\"x\":1}"),
             String::from_utf8(pruned.to_bytes()).unwrap().replace("\"size\":7", "\"size\":4"),
         ] {
-            assert_eq!(Log::parse(bad.as_bytes()).unwrap_err().code(), "audit.log_form", "{bad}");
+            assert_eq!(AuditExportHeader::parse(bad.as_bytes()).unwrap_err().code(), "audit.log_form", "{bad}");
         }
     }
 
@@ -256,7 +259,7 @@ mod tests {
 
     #[test]
     fn digits_are_those_of_the_plain_encoder() {
-        let hash = Hash(std::array::from_fn(|i| (i * 37) as u8));
+        let hash = AuditHash(std::array::from_fn(|i| (i * 37) as u8));
         assert_eq!(hex_of(&hash).to_vec(), hash.to_string().into_bytes());
         assert_eq!(hash_of_hex(&hex_of(&hash)), hash);
     }

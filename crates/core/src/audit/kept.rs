@@ -1,11 +1,11 @@
-//! Checkpoints kept elsewhere: in a file of notes, in a letter, or in the state file.
+//! Checkpoints kept elsewhere: in a file of notes, in an e-mail, or in the state file.
 //!
-//! Takes any text; gives every signed checkpoint in it. Promise: quoting marks and line ends of mail are looked
-//! through, and nothing is believed: whether a checkpoint holds is for its signature to say.
+//! Takes any text; gives every signed checkpoint in it. Promise: quoting marks and line ends of e-mail are
+//! tolerated, and nothing is trusted: only the signature decides whether a checkpoint holds.
 
-use super::note::Note;
+use super::note::SignedNote;
 
-/// What the first line of every checkpoint of ours begins with.
+/// What the first line of each of our checkpoints begins with.
 const ORIGIN: &str = "sluicegate/audit/";
 /// Em dash and space: what a signature line begins with.
 const DASH: &str = "\u{2014} ";
@@ -14,7 +14,7 @@ const LINES: usize = 64;
 
 /// Every signed checkpoint in a text, in the order they stand there.
 #[must_use]
-pub fn checkpoints_in(text: &str) -> Vec<Note> {
+pub fn checkpoints_in(text: &str) -> Vec<SignedNote> {
     let lines: Vec<&str> = text.lines().map(plain).collect();
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {
@@ -28,12 +28,12 @@ pub fn checkpoints_in(text: &str) -> Vec<Note> {
         let mut note: String = body.flat_map(|line| [*line, "\n"]).collect();
         note.push('\n');
         note.extend(signatures.flat_map(|line| [*line, "\n"]));
-        found.extend(Note::parse(note.as_bytes()).ok());
+        found.extend(SignedNote::parse(note.as_bytes()).ok());
     }
     found
 }
 
-/// A line without the marks of a quotation and the end of a mail's line.
+/// A line without quoting marks and without the line end of an e-mail.
 fn plain(line: &str) -> &str {
     let mut line = line;
     while let Some(rest) = line.strip_prefix('>') {

@@ -1,4 +1,4 @@
-//! Keys of the log: the one that signs checkpoints, and the one others check them with.
+//! Keys of the audit log: the one that signs checkpoints, and the one that checks them.
 //!
 //! Takes key texts in the form of Go's `sumdb/note` and C2SP signed notes; gives keys that sign and
 //! verify. Promise: a key text with a typing error in its name or its bytes is refused, because the
@@ -22,7 +22,7 @@ const PRIVATE: &str = "PRIVATE+KEY+";
 /// Longest key name, in bytes.
 const NAME: usize = 256;
 
-/// First four bytes of a hash over name, type and public key: says which key a signature claims to be of.
+/// First four bytes of a hash over name, type and public key: says which key a signature claims to be made with.
 pub type KeyId = [u8; 4];
 
 /// Why a text is not a key.
@@ -157,7 +157,7 @@ impl SecretKey {
             *to = *from;
         }
         let digits = Zeroizing::new(STANDARD.encode(bytes.as_slice()));
-        // Room for all of it at once: a text that grows leaves its beginnings behind in memory.
+        // Room for all of it at once: a text that grows leaves copies of its beginning in memory.
         let mut text =
             Zeroizing::new(String::with_capacity(PRIVATE.len() + self.public.name.len() + digits.len() + 10));
         for part in [PRIVATE, &self.public.name, "+", &hex::encode(&self.public.id), "+", &digits] {
@@ -166,13 +166,13 @@ impl SecretKey {
         text
     }
 
-    /// The key others check with.
+    /// The public key that checks its signatures.
     #[must_use]
     pub const fn public(&self) -> &VerifierKey {
         &self.public
     }
 
-    /// Signs exactly these bytes. What is worth signing is decided in [`super::checkpoint`].
+    /// Signs exactly these bytes. [`super::checkpoint`] decides what may be signed.
     pub(super) fn sign(&self, text: &[u8]) -> [u8; 64] {
         self.key.sign(text).to_bytes()
     }

@@ -1,8 +1,8 @@
 //! Signed notes: a text and the signatures under it, in the C2SP form.
 //!
 //! Takes bytes from anywhere; gives a text that at least one known key has signed. Promise: what
-//! [`Note::open`] returns was signed as it stands by a key the caller named; signatures of others
-//! are carried along and believed in nothing.
+//! [`SignedNote::open`] returns was signed as it stands by a key the caller named; other signatures are
+//! kept and not trusted.
 
 use std::fmt;
 
@@ -18,19 +18,19 @@ pub const MAX_BYTES: usize = 1 << 20;
 /// Most signatures read under one note.
 pub const MAX_SIGNATURES: usize = 100;
 
-/// Why a note is not believed.
+/// Why a note is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
     /// Not a signed note at all.
     #[error("not a signed note: {0}")]
     Form(&'static str),
-    /// No signature is of a key we know.
+    /// No signature is from a known key.
     #[error("no known key has signed this note")]
     Unknown,
-    /// A signature claims to be of a key we know, and is not.
+    /// A signature claims to be from a known key, and is not.
     #[error("the signature of `{name}` is wrong")]
     Signature {
-        /// The key it claims to be of.
+        /// The key it claims to be from.
         name: String,
     },
 }
@@ -49,30 +49,30 @@ impl NoteError {
 
 /// One signature line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Signed {
-    /// Whose it claims to be.
+pub struct NoteSignature {
+    /// The name of the key it claims to be from.
     pub name: String,
-    /// Which key of theirs.
+    /// The id of that key.
     pub id: KeyId,
-    /// The signature; 64 bytes for Ed25519, anything for others.
+    /// The signature; 64 bytes for Ed25519, any length for other kinds.
     pub bytes: Vec<u8>,
 }
 
-/// A text and the signatures under it. Whether they hold is for [`Note::open`] to say.
+/// A text and the signatures under it. [`SignedNote::open`] decides whether they hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub struct SignedNote {
     text: String,
-    signatures: Vec<Signed>,
+    signatures: Vec<NoteSignature>,
 }
 
-impl Note {
+impl SignedNote {
     /// Signs a text, which must be lines that each end in a line feed.
     ///
     /// # Errors
     /// When the text cannot be the text of a note.
     pub(crate) fn sign(text: String, key: &SecretKey) -> Result<Self, NoteError> {
         check_text(&text)?;
-        let signature = Signed {
+        let signature = NoteSignature {
             name: key.public().name().to_owned(),
             id: key.public().id(),
             bytes: key.sign(text.as_bytes()).to_vec(),
@@ -80,7 +80,7 @@ impl Note {
         Ok(Self { text, signatures: vec![signature] })
     }
 
-    /// Takes a note apart. Nothing is believed yet.
+    /// Parses a note. Nothing is verified yet.
     ///
     /// # Errors
     /// When it is not in the form, to the byte.
@@ -103,16 +103,16 @@ impl Note {
         Ok(Self { text: text.to_owned(), signatures })
     }
 
-    /// The text, once at least one of these keys is known to have signed it.
+    /// The text, if at least one of these keys has signed it.
     ///
     /// # Errors
-    /// When none has, or a signature that claims to be of one of them is wrong.
+    /// When none has, or a signature that claims to be from one of them is wrong.
     pub fn open(&self, keys: &[VerifierKey]) -> Result<&str, NoteError> {
         let mut good = false;
         for signature in &self.signatures {
             let known = keys.iter().find(|key| key.name() == signature.name && key.id() == signature.id);
             let Some(key) = known else { continue };
-            // SECURITY: a wrong signature of a known key is refused even beside a good one; nothing honest makes it.
+            // SECURITY: a wrong signature of a known key is refused even beside a valid one: no honest program makes it
             if !key.verifies(self.text.as_bytes(), &signature.bytes) {
                 return Err(NoteError::Signature { name: signature.name.clone() });
             }
@@ -121,20 +121,20 @@ impl Note {
         if good { Ok(&self.text) } else { Err(NoteError::Unknown) }
     }
 
-    /// The text, whoever signed it.
+    /// The text, without a check of its signatures.
     #[must_use]
     pub fn text_unverified(&self) -> &str {
         &self.text
     }
 
-    /// The signatures, whether they hold or not.
+    /// The signatures, valid or not.
     #[must_use]
-    pub fn signatures(&self) -> &[Signed] {
+    pub fn signatures(&self) -> &[NoteSignature] {
         &self.signatures
     }
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for SignedNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.text)?;
         self.signatures.iter().try_for_each(|signature| {
@@ -154,12 +154,12 @@ fn check_text(text: &str) -> Result<(), NoteError> {
     Ok(())
 }
 
-fn signature(line: &str) -> Option<Signed> {
+fn signature(line: &str) -> Option<NoteSignature> {
     let (name, digits) = line.strip_prefix(DASH)?.split_once(' ')?;
     let bytes = STANDARD.decode(digits).ok()?;
     let (id, bytes) = bytes.split_first_chunk::<4>()?;
     let whole = is_key_name(name) && !bytes.is_empty();
-    whole.then(|| Signed { name: name.to_owned(), id: *id, bytes: bytes.to_vec() })
+    whole.then(|| NoteSignature { name: name.to_owned(), id: *id, bytes: bytes.to_vec() })
 }
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn the_published_example_opens_and_prints_back() {
-        let note = Note::parse(example().as_bytes()).unwrap();
+        let note = SignedNote::parse(example().as_bytes()).unwrap();
         assert_eq!(note.open(&[peter()]), Ok(TEXT));
         assert_eq!(note.to_string(), example());
     }
@@ -191,18 +191,18 @@ mod tests {
     fn the_published_signing_key_makes_the_published_signature() {
         let key =
             SecretKey::parse("PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz").unwrap();
-        assert_eq!(Note::sign(TEXT.to_owned(), &key).unwrap().to_string(), example());
+        assert_eq!(SignedNote::sign(TEXT.to_owned(), &key).unwrap().to_string(), example());
     }
 
     #[test]
     fn signers_we_do_not_know_are_ignored_but_do_not_count() {
         let other = "\u{2014} enochian.example OJJ7Cw==AAAA\n";
-        assert!(Note::parse(format!("{TEXT}\n{other}").as_bytes()).is_err());
+        assert!(SignedNote::parse(format!("{TEXT}\n{other}").as_bytes()).is_err());
         let other = format!("\u{2014} enochian.example {}\n", STANDARD.encode([1; 30]));
-        let both = Note::parse(format!("{TEXT}\n{other}{LINE}").as_bytes()).unwrap();
+        let both = SignedNote::parse(format!("{TEXT}\n{other}{LINE}").as_bytes()).unwrap();
         assert_eq!(both.open(&[peter()]), Ok(TEXT));
         assert_eq!(both.signatures().len(), 2);
-        let alone = Note::parse(format!("{TEXT}\n{other}").as_bytes()).unwrap();
+        let alone = SignedNote::parse(format!("{TEXT}\n{other}").as_bytes()).unwrap();
         assert_eq!(alone.open(&[peter()]).unwrap_err().code(), "audit.note_unknown_signer");
         assert_eq!(both.open(&[]), Err(NoteError::Unknown));
     }
@@ -210,9 +210,9 @@ mod tests {
     #[test]
     fn a_wrong_signature_of_a_known_key_spoils_a_right_one() {
         let wrong = STANDARD.encode([&[0xc7, 0x4f, 0x20, 0xa3][..], &[5; 64]].concat());
-        let note = Note::parse(format!("{TEXT}\n{LINE}\u{2014} PeterNeumann {wrong}\n").as_bytes()).unwrap();
+        let note = SignedNote::parse(format!("{TEXT}\n{LINE}\u{2014} PeterNeumann {wrong}\n").as_bytes()).unwrap();
         assert_eq!(note.open(&[peter()]).unwrap_err().code(), "audit.note_signature");
-        let changed = Note::parse(example().replace("crypto", "krypto").as_bytes()).unwrap();
+        let changed = SignedNote::parse(example().replace("crypto", "krypto").as_bytes()).unwrap();
         assert_eq!(changed.open(&[peter()]), Err(NoteError::Signature { name: "PeterNeumann".into() }));
     }
 
@@ -243,20 +243,20 @@ mod tests {
             &long,
             &"x\n".repeat(MAX_BYTES),
         ] {
-            let error = Note::parse(bad.as_bytes()).unwrap_err();
+            let error = SignedNote::parse(bad.as_bytes()).unwrap_err();
             assert_eq!(error.code(), "audit.note_form", "{}", bad.get(..bad.len().min(80)).unwrap_or(""));
         }
-        assert!(Note::parse(b"a\xff\n\n").is_err());
+        assert!(SignedNote::parse(b"a\xff\n\n").is_err());
     }
 
     proptest! {
-        /// Whatever is read as a note prints as the same bytes, so nothing is in it that the parser did not see.
+        /// Every text that parses as a note prints as the same bytes, so nothing is in it that the parser did not see.
         #[test]
         fn a_note_has_one_spelling(text in "[a-z\n]{0,40}", at in any::<prop::sample::Index>(), byte in any::<u8>()) {
             let mut bytes = format!("{text}{}", example()).into_bytes();
             let at = at.index(bytes.len());
             bytes[at] = byte;
-            if let Ok(note) = Note::parse(&bytes) {
+            if let Ok(note) = SignedNote::parse(&bytes) {
                 prop_assert_eq!(note.to_string().into_bytes(), bytes);
             }
         }

@@ -1,7 +1,7 @@
 //! A proof for one entry: a small text that shows it to be in the signed log, without the rest of it.
 //!
 //! Takes an entry, the hash before it, a path and a checkpoint; gives a C2SP `tlog-proof` whose
-//! extra data is the entry itself. Promise: what [`Proof::verify`] accepts was in the log when the
+//! extra data is the entry itself. Promise: what [`AuditEntryProof::verify`] accepts was in the log when the
 //! checkpoint was signed, at the place it says.
 
 use std::fmt;
@@ -9,11 +9,11 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::checkpoint::{Checkpoint, NotCheckpoint, decimal, hash_of_base64, origin};
+use super::checkpoint::{Checkpoint, CheckpointParseError, decimal, hash_of_base64, origin};
 use super::key::VerifierKey;
-use super::note::{Note, NoteError};
+use super::note::{NoteError, SignedNote};
 use super::tree::{self, TreeError};
-use super::{Entry, Hash, leaf};
+use super::{AuditEntry, AuditHash, leaf};
 
 /// First line of a proof.
 const HEADER: &str = "c2sp.org/tlog-proof@v1";
@@ -22,33 +22,33 @@ const MAX_PATH: usize = 64;
 /// Longest proof read: the longest entry in base64, and room for the rest.
 const MAX_BYTES: usize = 8 << 20;
 
-/// An entry and all it takes to see that it was logged.
+/// An entry with everything that proves it was logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proof {
+pub struct AuditEntryProof {
     /// Its place, from 0.
     pub index: u64,
     /// The hash of the entry before it.
-    pub before: Hash,
+    pub before: AuditHash,
     /// Its canonical bytes.
     pub body: Vec<u8>,
     /// From its leaf to the root: see [`tree::inclusion_proof`].
-    pub path: Vec<Hash>,
+    pub path: Vec<AuditHash>,
     /// A signed checkpoint that covers it.
-    pub checkpoint: Note,
+    pub checkpoint: SignedNote,
 }
 
-/// An entry that was shown to be in the log.
+/// An entry that is proven to be in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proven {
+pub struct ProvenAuditEntry {
     /// What it says.
-    pub entry: Entry,
+    pub entry: AuditEntry,
     /// Its hash.
-    pub hash: Hash,
-    /// What was signed.
+    pub hash: AuditHash,
+    /// The checkpoint that was signed.
     pub checkpoint: Checkpoint,
 }
 
-/// Why a proof proves nothing.
+/// Why a proof is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
     /// Not in the form of a proof.
@@ -59,12 +59,12 @@ pub enum ProofError {
     Note(#[from] NoteError),
     /// Its note is not a checkpoint.
     #[error(transparent)]
-    Checkpoint(#[from] NotCheckpoint),
+    Checkpoint(#[from] CheckpointParseError),
     /// The path does not lead from the entry to the signed root.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// The entry says another log or place than the proof.
-    #[error("the entry is of another log or place than the proof says")]
+    /// The entry names another log or place than the proof.
+    #[error("the entry belongs to another log or place than the proof says")]
     Place,
 }
 
@@ -82,8 +82,8 @@ impl ProofError {
     }
 }
 
-impl Proof {
-    /// Reads a proof. Nothing is believed yet.
+impl AuditEntryProof {
+    /// Parses a proof. Nothing is verified yet.
     ///
     /// # Errors
     /// When it is not in the form, to the byte.
@@ -104,28 +104,28 @@ impl Proof {
         let index = index.ok_or(ProofError::Form("the third line is not a place"))?;
         let path = lines.map(hash_of_base64).collect::<Option<Vec<_>>>().filter(|path| path.len() < MAX_PATH);
         let path = path.ok_or(ProofError::Form("the path is not made of hashes"))?;
-        let checkpoint = Note::parse(note.as_bytes())?;
-        Ok(Self { index, before: Hash(*before), body: body.to_vec(), path, checkpoint })
+        let checkpoint = SignedNote::parse(note.as_bytes())?;
+        Ok(Self { index, before: AuditHash(*before), body: body.to_vec(), path, checkpoint })
     }
 
-    /// The entry, once it is shown to be in a log that one of these keys signed.
+    /// The entry, if it is proven to be in a log that one of these keys signed.
     ///
     /// # Errors
     /// When it is not.
-    pub fn verify(&self, keys: &[VerifierKey]) -> Result<Proven, ProofError> {
+    pub fn verify(&self, keys: &[VerifierKey]) -> Result<ProvenAuditEntry, ProofError> {
         let checkpoint = Checkpoint::parse(self.checkpoint.open(keys)?)?;
         let hash = leaf(&self.before, &self.body);
         tree::verify_inclusion(&hash, self.index, checkpoint.tree.size, &self.path, &checkpoint.tree.root)?;
-        let entry: Entry =
+        let entry: AuditEntry =
             serde_json::from_slice(&self.body).map_err(|_| ProofError::Form("the body is not an entry"))?;
         if entry.seq != self.index || origin(&entry.log) != checkpoint.origin {
             return Err(ProofError::Place);
         }
-        Ok(Proven { entry, hash, checkpoint })
+        Ok(ProvenAuditEntry { entry, hash, checkpoint })
     }
 }
 
-impl fmt::Display for Proof {
+impl fmt::Display for AuditEntryProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let extra = STANDARD.encode([self.before.0.as_slice(), &self.body].concat());
         write!(f, "{HEADER}\nextra {extra}\nindex {}\n", self.index)?;

@@ -1,4 +1,4 @@
-//! SHA-256 of many short messages, each in one go.
+//! SHA-256 of many short messages, each hashed in one call.
 //!
 //! Takes the parts of a message; gives its hash, the same as `sha2::Sha256` gives. The ordinary
 //! interface fills and empties a block buffer and calls the processor three times for a message of
@@ -7,7 +7,7 @@
 
 use sha2::block_api::compress256;
 
-use super::Hash;
+use super::AuditHash;
 
 /// The state SHA-256 begins with (FIPS 180-4, 5.3.3).
 const START: [u32; 8] =
@@ -15,13 +15,13 @@ const START: [u32; 8] =
 
 /// Room for messages, used again and again.
 #[derive(Debug, Default)]
-pub(super) struct Messages {
+pub(super) struct ShaMessageBuffer {
     blocks: Vec<[u8; 64]>,
 }
 
-impl Messages {
+impl ShaMessageBuffer {
     /// The hash of the parts one after another.
-    pub(super) fn hash<const N: usize>(&mut self, parts: [&[u8]; N]) -> Hash {
+    pub(super) fn hash<const N: usize>(&mut self, parts: [&[u8]; N]) -> AuditHash {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         self.blocks.resize((length + 9).div_ceil(64), [0; 64]);
         lay_out(self.blocks.as_flattened_mut(), parts, length);
@@ -30,7 +30,7 @@ impl Messages {
 }
 
 /// The hash of 65 bytes: a tree node.
-pub(super) fn hash_node(prefix: [u8; 1], left: &Hash, right: &Hash) -> Hash {
+pub(super) fn hash_node(prefix: [u8; 1], left: &AuditHash, right: &AuditHash) -> AuditHash {
     let mut blocks = [[0; 64]; 2];
     lay_out(blocks.as_flattened_mut(), [&prefix, &left.0, &right.0], 65);
     finish(&blocks)
@@ -53,13 +53,13 @@ fn lay_out<const N: usize>(mut to: &mut [u8], parts: [&[u8]; N], length: usize) 
     }
 }
 
-fn finish(blocks: &[[u8; 64]]) -> Hash {
+fn finish(blocks: &[[u8; 64]]) -> AuditHash {
     let mut state = START;
     compress256(&mut state, blocks);
     let mut bytes = [0; 32];
     let (words, _) = bytes.as_chunks_mut::<4>();
     words.iter_mut().zip(state).for_each(|(to, word)| *to = word.to_be_bytes());
-    Hash(bytes)
+    AuditHash(bytes)
 }
 
 #[cfg(test)]
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn hashes_are_those_of_sha2_for_every_length_around_a_block() {
         let data: Vec<u8> = (0..700_usize).map(|i| (i * 31) as u8).collect();
-        let mut messages = Messages::default();
+        let mut messages = ShaMessageBuffer::default();
         // Down as well as up: room that was used for a longer message must not show.
         for length in (0..=700).chain((0..=700).rev()) {
             let (a, b) = data[..length].split_at(length / 3);
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_node_is_its_65_bytes() {
-        let (left, right) = (Hash([3; 32]), Hash([4; 32]));
+        let (left, right) = (AuditHash([3; 32]), AuditHash([4; 32]));
         let bytes = [&[1][..], &left.0, &right.0].concat();
         assert_eq!(hash_node([1], &left, &right).0, <[u8; 32]>::from(Sha256::digest(bytes)));
     }

@@ -5,15 +5,15 @@
 //! other RFC 6962 or RFC 9162 verifier.
 //!
 //! A store keeps the hashes of every eighth level ([`is_kept`]): the leaves, and one hash for every
-//! 256 of the level below. [`Frontier::append`] hands them out as they become complete, and
-//! [`Sparse`] finds every other node from at most 128 of them.
+//! 256 of the level below. [`TreeFrontier::append`] hands them out as they become complete, and
+//! [`SparseTree`] finds every other node from at most 128 of them.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Hash, sha};
+use super::{AuditHash, sha};
 
 /// Prefix of an inner node, as in RFC 6962.
 const NODE: [u8; 1] = [1];
@@ -60,41 +60,41 @@ impl TreeError {
     }
 }
 
-/// The complete subtrees that hang on the right edge: all it takes to append and to know the root.
+/// The complete subtrees on the right edge: all that is needed to append and to compute the root.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Parts")]
-pub struct Frontier {
+#[serde(try_from = "FrontierParts")]
+pub struct TreeFrontier {
     size: u64,
     /// Roots of the complete subtrees, largest (leftmost) first; one per bit set in `size`.
-    peaks: Vec<Hash>,
+    peaks: Vec<AuditHash>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Parts {
+struct FrontierParts {
     size: u64,
-    peaks: Vec<Hash>,
+    peaks: Vec<AuditHash>,
 }
 
-impl TryFrom<Parts> for Frontier {
+impl TryFrom<FrontierParts> for TreeFrontier {
     type Error = TreeError;
-    fn try_from(parts: Parts) -> Result<Self, TreeError> {
+    fn try_from(parts: FrontierParts) -> Result<Self, TreeError> {
         Self::from_parts(parts.size, parts.peaks)
     }
 }
 
-impl Frontier {
-    /// Of a tree without leaves.
+impl TreeFrontier {
+    /// The frontier of a tree without leaves.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From a size and the roots of its complete subtrees, largest first.
+    /// Builds it from a size and the roots of its complete subtrees, largest first.
     ///
     /// # Errors
     /// When the size does not call for exactly that many.
-    pub fn from_parts(size: u64, peaks: Vec<Hash>) -> Result<Self, TreeError> {
+    pub fn from_parts(size: u64, peaks: Vec<AuditHash>) -> Result<Self, TreeError> {
         let fits = usize::try_from(size.count_ones()).is_ok_and(|count| count == peaks.len());
         if fits { Ok(Self { size, peaks }) } else { Err(TreeError::Length) }
     }
@@ -107,28 +107,28 @@ impl Frontier {
 
     /// Roots of the complete subtrees, largest first.
     #[must_use]
-    pub fn peaks(&self) -> &[Hash] {
+    pub fn peaks(&self) -> &[AuditHash] {
         &self.peaks
     }
 
     /// Appends a leaf.
-    pub fn push(&mut self, leaf: Hash) {
+    pub fn push(&mut self, leaf: AuditHash) {
         self.append(leaf, |_, _, _| ());
     }
 
     /// Appends a leaf and hands over each node a store must keep that this completes, as level,
     /// index and hash: the leaf itself first, then, every 256 leaves, the levels above.
-    pub fn append(&mut self, leaf: Hash, keep: impl FnMut(u8, u64, Hash)) {
+    pub fn append(&mut self, leaf: AuditHash, keep: impl FnMut(u8, u64, AuditHash)) {
         // A leaf fits at the end of every tree.
         let _fits = self.graft(0, leaf, keep);
     }
 
     /// Appends a whole subtree of `2^level` leaves; `false`, and nothing done, where such a subtree cannot start.
-    pub fn push_subtree(&mut self, level: u8, root: Hash) -> bool {
+    pub fn push_subtree(&mut self, level: u8, root: AuditHash) -> bool {
         self.graft(level, root, |_, _, _| ())
     }
 
-    fn graft(&mut self, level: u8, root: Hash, mut keep: impl FnMut(u8, u64, Hash)) -> bool {
+    fn graft(&mut self, level: u8, root: AuditHash, mut keep: impl FnMut(u8, u64, AuditHash)) -> bool {
         let Some(count) = 1_u64.checked_shl(level.into()) else { return false };
         if !self.size.is_multiple_of(count) {
             return false;
@@ -152,49 +152,49 @@ impl Frontier {
 
     /// The root of the tree so far.
     #[must_use]
-    pub fn root(&self) -> Hash {
+    pub fn root(&self) -> AuditHash {
         bag(&self.peaks)
     }
 }
 
 /// The hash of an inner node.
 #[must_use]
-pub fn node(left: &Hash, right: &Hash) -> Hash {
+pub fn node(left: &AuditHash, right: &AuditHash) -> AuditHash {
     sha::hash_node(NODE, left, right)
 }
 
 /// The root of a tree without leaves.
 #[must_use]
-pub fn empty_root() -> Hash {
-    Hash(Sha256::digest([]).into())
+pub fn empty_root() -> AuditHash {
+    AuditHash(Sha256::digest([]).into())
 }
 
-/// Peaks into one root, from the right.
-fn bag(peaks: &[Hash]) -> Hash {
+/// Combines peaks into one root, from the right.
+fn bag(peaks: &[AuditHash]) -> AuditHash {
     peaks.iter().rev().copied().reduce(|right, left| node(&left, &right)).unwrap_or_else(empty_root)
 }
 
 /// The root of a complete subtree from all its leaves (or all its nodes of one lower level): a power of two of them.
 #[must_use]
-pub fn fold(hashes: &[Hash]) -> Option<Hash> {
+pub fn fold(hashes: &[AuditHash]) -> Option<AuditHash> {
     if !hashes.len().is_power_of_two() {
         return None;
     }
-    let mut frontier = Frontier::new();
+    let mut frontier = TreeFrontier::new();
     hashes.iter().for_each(|hash| frontier.push(*hash));
     Some(frontier.root())
 }
 
-/// Where hashes of complete subtrees come from.
-pub trait Nodes {
+/// A source of hashes of complete subtrees.
+pub trait TreeNodeSource {
     /// The root of the complete subtree number `index` (from 0) of `2^level` leaves.
-    fn node(&self, level: u8, index: u64) -> Option<Hash>;
+    fn node(&self, level: u8, index: u64) -> Option<AuditHash>;
 }
 
-/// Where kept hashes come from: one range read per node.
-pub trait Kept {
+/// A source of kept hashes: one range read per node.
+pub trait KeptHashSource {
     /// The stored hashes of a kept level; `None` when any of them is absent.
-    fn kept(&self, level: u8, range: Range<u64>) -> Option<Vec<Hash>>;
+    fn kept_hashes(&self, level: u8, range: Range<u64>) -> Option<Vec<AuditHash>>;
 }
 
 /// Whether a store must keep the complete nodes of this level.
@@ -223,15 +223,15 @@ pub fn below(level: u8, index: u64) -> (u8, Range<u64>) {
 
 /// Every node of a tree of which only the kept levels are stored.
 #[derive(Debug, Clone, Copy)]
-pub struct Sparse<K>(pub K);
+pub struct SparseTree<K>(pub K);
 
-impl<K: Kept> Nodes for Sparse<K> {
-    fn node(&self, level: u8, index: u64) -> Option<Hash> {
+impl<K: KeptHashSource> TreeNodeSource for SparseTree<K> {
+    fn node(&self, level: u8, index: u64) -> Option<AuditHash> {
         if is_kept(level) {
-            return self.0.kept(level, index..index.checked_add(1)?)?.into_iter().next();
+            return self.0.kept_hashes(level, index..index.checked_add(1)?)?.into_iter().next();
         }
         let (level, range) = below(level, index);
-        fold(&self.0.kept(level, range)?)
+        fold(&self.0.kept_hashes(level, range)?)
     }
 }
 
@@ -239,7 +239,7 @@ impl<K: Kept> Nodes for Sparse<K> {
 ///
 /// # Errors
 /// When it is not, or a node is not stored.
-pub fn inclusion_proof(nodes: &impl Nodes, index: u64, size: u64) -> Result<Vec<Hash>, TreeError> {
+pub fn inclusion_proof(nodes: &impl TreeNodeSource, index: u64, size: u64) -> Result<Vec<AuditHash>, TreeError> {
     if index >= size {
         return Err(TreeError::Outside { index, size });
     }
@@ -264,7 +264,7 @@ pub fn inclusion_proof(nodes: &impl Nodes, index: u64, size: u64) -> Result<Vec<
 ///
 /// # Errors
 /// When `older` is larger, or a node is not stored.
-pub fn consistency_proof(nodes: &impl Nodes, older: u64, newer: u64) -> Result<Vec<Hash>, TreeError> {
+pub fn consistency_proof(nodes: &impl TreeNodeSource, older: u64, newer: u64) -> Result<Vec<AuditHash>, TreeError> {
     if older > newer {
         return Err(TreeError::Outside { index: older, size: newer });
     }
@@ -295,7 +295,13 @@ pub fn consistency_proof(nodes: &impl Nodes, older: u64, newer: u64) -> Result<V
 ///
 /// # Errors
 /// When the proof does not show it.
-pub fn verify_inclusion(leaf: &Hash, index: u64, size: u64, proof: &[Hash], root: &Hash) -> Result<(), TreeError> {
+pub fn verify_inclusion(
+    leaf: &AuditHash,
+    index: u64,
+    size: u64,
+    proof: &[AuditHash],
+    root: &AuditHash,
+) -> Result<(), TreeError> {
     if index >= size {
         return Err(TreeError::Outside { index, size });
     }
@@ -321,20 +327,20 @@ pub fn verify_inclusion(leaf: &Hash, index: u64, size: u64, proof: &[Hash], root
     }
 }
 
-/// A tree as far as others can know it.
+/// The size and root of a tree, as published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tree {
+pub struct TreeHead {
     /// Number of leaves.
     pub size: u64,
     /// Root.
-    pub root: Hash,
+    pub root: AuditHash,
 }
 
 /// Whether one tree is the beginning of another (RFC 9162, 2.1.4.2). The empty tree begins every tree.
 ///
 /// # Errors
 /// When the proof does not show it.
-pub fn verify_consistency(older: &Tree, newer: &Tree, proof: &[Hash]) -> Result<(), TreeError> {
+pub fn verify_consistency(older: &TreeHead, newer: &TreeHead, proof: &[AuditHash]) -> Result<(), TreeError> {
     if older.size > newer.size {
         return Err(TreeError::Outside { index: older.size, size: newer.size });
     }
@@ -386,7 +392,7 @@ fn split(span: &Range<u64>) -> u64 {
 }
 
 /// The root of a range that starts where a subtree at least as long starts, from the fewest complete subtrees.
-fn range_root(nodes: &impl Nodes, span: Range<u64>) -> Result<Hash, TreeError> {
+fn range_root(nodes: &impl TreeNodeSource, span: Range<u64>) -> Result<AuditHash, TreeError> {
     let mut peaks = Vec::new();
     let mut start = span.start;
     while start < span.end {
@@ -407,17 +413,17 @@ mod tests {
     use std::cell::Cell;
     use std::collections::BTreeMap;
 
-    /// A store that keeps what it is told to, and counts what it is asked.
+    /// A store that keeps what it must, and counts its reads.
     #[derive(Default)]
     struct Memory {
-        frontier: Frontier,
-        kept: BTreeMap<(u8, u64), Hash>,
+        frontier: TreeFrontier,
+        kept: BTreeMap<(u8, u64), AuditHash>,
         reads: Cell<u64>,
         most: Cell<u64>,
     }
 
     impl Memory {
-        fn of(leaves: impl IntoIterator<Item = Hash>) -> Self {
+        fn of(leaves: impl IntoIterator<Item = AuditHash>) -> Self {
             let mut memory = Self::default();
             for leaf in leaves {
                 let kept = &mut memory.kept;
@@ -429,23 +435,23 @@ mod tests {
         }
     }
 
-    impl Kept for &Memory {
-        fn kept(&self, level: u8, range: Range<u64>) -> Option<Vec<Hash>> {
+    impl KeptHashSource for &Memory {
+        fn kept_hashes(&self, level: u8, range: Range<u64>) -> Option<Vec<AuditHash>> {
             self.reads.set(self.reads.get() + 1);
             self.most.set(self.most.get().max(range.end - range.start));
             range.map(|index| self.kept.get(&(level, index)).copied()).collect()
         }
     }
 
-    fn leaf(data: &[u8]) -> Hash {
-        Hash(Sha256::new().chain_update([0]).chain_update(data).finalize().into())
+    fn leaf(data: &[u8]) -> AuditHash {
+        AuditHash(Sha256::new().chain_update([0]).chain_update(data).finalize().into())
     }
 
-    fn leaves(count: u64) -> Vec<Hash> {
+    fn leaves(count: u64) -> Vec<AuditHash> {
         (0..count).map(|i| leaf(&i.to_be_bytes())).collect()
     }
 
-    fn hash(text: &str) -> Hash {
+    fn hash(text: &str) -> AuditHash {
         text.parse().unwrap()
     }
 
@@ -475,7 +481,7 @@ mod tests {
 
     #[test]
     fn the_roots_are_those_of_the_reference_tests() {
-        let mut frontier = Frontier::new();
+        let mut frontier = TreeFrontier::new();
         assert_eq!(frontier.root(), hash(ROOTS[0]));
         for (data, root) in REFERENCE.iter().zip(&ROOTS[1..]) {
             frontier.push(leaf(data));
@@ -486,7 +492,7 @@ mod tests {
     #[test]
     fn the_proofs_are_those_of_the_reference_tests() {
         let memory = Memory::of(REFERENCE.iter().map(|data| leaf(data)));
-        let nodes = Sparse(&memory);
+        let nodes = SparseTree(&memory);
         let path = |index, size| inclusion_proof(&nodes, index, size).unwrap();
         assert_eq!(path(0, 1), []);
         assert_eq!(
@@ -545,18 +551,19 @@ mod tests {
     fn every_proof_of_every_small_tree_holds_and_only_for_its_own_place() {
         let all = leaves(70);
         let memory = Memory::of(all.iter().copied());
-        let nodes = Sparse(&memory);
-        let trees: Vec<Tree> = (0..=70)
-            .map(|size| Tree { size, root: Memory::of(all[..size as usize].iter().copied()).frontier.root() })
+        let nodes = SparseTree(&memory);
+        let trees: Vec<TreeHead> = (0..=70)
+            .map(|size| TreeHead { size, root: Memory::of(all[..size as usize].iter().copied()).frontier.root() })
             .collect();
         for newer in &trees {
             for index in 0..newer.size {
                 let proof = inclusion_proof(&nodes, index, newer.size).unwrap();
-                let check =
-                    |leaf: &Hash, index, proof: &[Hash]| verify_inclusion(leaf, index, newer.size, proof, &newer.root);
+                let check = |leaf: &AuditHash, index, proof: &[AuditHash]| {
+                    verify_inclusion(leaf, index, newer.size, proof, &newer.root)
+                };
                 let this = &all[index as usize];
                 assert_eq!(check(this, index, &proof), Ok(()));
-                assert!(check(&Hash([9; 32]), index, &proof).is_err());
+                assert!(check(&AuditHash([9; 32]), index, &proof).is_err());
                 assert!(index + 1 == newer.size || check(this, index + 1, &proof).is_err());
                 assert_eq!(check(this, index, &[proof.clone(), vec![*this]].concat()), Err(TreeError::Length));
                 if let Some((_, short)) = proof.split_last() {
@@ -566,13 +573,13 @@ mod tests {
             for older in trees.iter().take(newer.size as usize + 1) {
                 let proof = consistency_proof(&nodes, older.size, newer.size).unwrap();
                 assert_eq!(verify_consistency(older, newer, &proof), Ok(()), "{older:?} {newer:?}");
-                let forged = Tree { root: Hash([9; 32]), ..*older };
+                let forged = TreeHead { root: AuditHash([9; 32]), ..*older };
                 assert_eq!(verify_consistency(&forged, newer, &proof), Err(TreeError::Root), "{older:?} {newer:?}");
                 if older.size > 0 {
-                    let forged = Tree { root: Hash([9; 32]), ..*newer };
+                    let forged = TreeHead { root: AuditHash([9; 32]), ..*newer };
                     assert_eq!(verify_consistency(older, &forged, &proof), Err(TreeError::Root));
                 }
-                let long = [proof.clone(), vec![Hash([9; 32])]].concat();
+                let long = [proof.clone(), vec![AuditHash([9; 32])]].concat();
                 assert_eq!(verify_consistency(older, newer, &long), Err(TreeError::Length));
                 if let Some((_, short)) = proof.split_last() {
                     assert_eq!(verify_consistency(older, newer, short), Err(TreeError::Length));
@@ -589,7 +596,7 @@ mod tests {
         for (level, range) in completed(0, 70_000) {
             for index in range {
                 let (base, below) = below(level, index);
-                let hashes = (&memory).kept(base, below).unwrap();
+                let hashes = (&memory).kept_hashes(base, below).unwrap();
                 assert_eq!(hashes.len(), 256);
                 assert_eq!(fold(&hashes), memory.kept.get(&(level, index)).copied(), "{level} {index}");
             }
@@ -604,7 +611,7 @@ mod tests {
         for index in [0, 1, 255, 256, 40_000, 65_535, 65_536, 69_999] {
             memory.reads.set(0);
             memory.most.set(0);
-            let proof = inclusion_proof(&Sparse(&memory), index, 70_000).unwrap();
+            let proof = inclusion_proof(&SparseTree(&memory), index, 70_000).unwrap();
             assert_eq!(verify_inclusion(&all[index as usize], index, 70_000, &proof, &root), Ok(()));
             assert!(
                 memory.reads.get() <= 2 * 17 && memory.most.get() <= 128,
@@ -619,7 +626,7 @@ mod tests {
     fn a_gap_in_the_store_is_named() {
         let mut memory = Memory::of(leaves(600));
         memory.kept.remove(&(8, 0));
-        let error = inclusion_proof(&Sparse(&memory), 400, 600).unwrap_err();
+        let error = inclusion_proof(&SparseTree(&memory), 400, 600).unwrap_err();
         assert_eq!((error, error.code()), (TreeError::Gap { level: 8, index: 0 }, "audit.tree_gap"));
     }
 
@@ -627,12 +634,12 @@ mod tests {
     fn a_stored_frontier_goes_on_where_it_was_and_a_wrong_one_is_refused() {
         let memory = Memory::of(leaves(77));
         let text = serde_json::to_string(&memory.frontier).unwrap();
-        let mut again: Frontier = serde_json::from_str(&text).unwrap();
+        let mut again: TreeFrontier = serde_json::from_str(&text).unwrap();
         again.push(leaf(&77_u64.to_be_bytes()));
         assert_eq!(again, Memory::of(leaves(78)).frontier);
         assert!(again.peaks().len() <= 64);
         let wrong = text.replace("\"size\":77", "\"size\":79");
-        assert!(serde_json::from_str::<Frontier>(&wrong).is_err());
+        assert!(serde_json::from_str::<TreeFrontier>(&wrong).is_err());
     }
 
     #[test]
@@ -641,11 +648,11 @@ mod tests {
         let mut frontier = Memory::of(all[..8].iter().copied()).frontier;
         assert!(frontier.push_subtree(2, fold(&all[8..]).unwrap()));
         assert_eq!(frontier, Memory::of(all.iter().copied()).frontier);
-        assert!(!frontier.push_subtree(3, Hash([1; 32])) && !frontier.push_subtree(64, Hash([1; 32])));
+        assert!(!frontier.push_subtree(3, AuditHash([1; 32])) && !frontier.push_subtree(64, AuditHash([1; 32])));
         assert_eq!(frontier.size(), 12);
     }
 
-    fn bytes(hashes: &[Hash]) -> Vec<u8> {
+    fn bytes(hashes: &[AuditHash]) -> Vec<u8> {
         hashes.iter().flat_map(|hash| hash.0).collect()
     }
 
@@ -659,7 +666,7 @@ mod tests {
             let mut other = MemoryBackedTree::<Sha256, [u8; 8]>::new();
             (0..size).for_each(|i| other.push(i.to_be_bytes()));
             let memory = Memory::of(leaves(size));
-            let nodes = Sparse(&memory);
+            let nodes = SparseTree(&memory);
             let root = memory.frontier.root();
             prop_assert_eq!(other.root().as_bytes().to_vec(), root.0.to_vec());
             let index = index.index(size as usize) as u64;

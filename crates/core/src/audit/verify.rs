@@ -1,13 +1,13 @@
 //! The offline verifier: is this export the log that was signed?
 //!
 //! Takes the three files of an export and, from elsewhere, a key or a checkpoint the caller trusts;
-//! gives a [`Report`], or the first [`Fault`]. Promise: whatever the report calls covered is, entry
-//! for entry, what a checkpoint was signed over; what comes after the last checkpoint is said to be
+//! gives a [`VerificationReport`], or the first [`AuditFault`]. Promise: what the report calls covered is, entry
+//! for entry, what a checkpoint was signed over; entries after the last checkpoint are reported as
 //! chained only. Memory is bounded, whatever the files contain.
 //!
-//! Two ways through the file. Chunks of lines are checked on several threads: an entry needs only
-//! the hash before it, and that stands in the line above. This way only ever says yes. At the first
-//! chunk that is not entirely as it should be, `walk` takes over, line by line, and says what is wrong.
+//! The file is checked in two ways. The fast way checks chunks of lines on several threads: an entry needs
+//! only the hash before it, which is in the line above. This way only confirms. At the first
+//! chunk that is not entirely valid, `walk` takes over, line by line, and says what is wrong.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,27 +15,27 @@ use std::io::{self, BufRead};
 use std::num::NonZero;
 use std::sync::mpsc;
 
-use super::Hash;
+use super::AuditHash;
 use super::checkpoint;
-use super::export::{Log, NotLog};
+use super::export::{AuditExportHeader, AuditLogParseError};
 use super::key::VerifierKey;
-use super::tree::{Frontier, Tree};
+use super::tree::{TreeFrontier, TreeHead};
 use crate::ids::NodeName;
 
-mod blame;
+mod checkpoints;
 mod chunk;
+mod faults;
 mod line;
-mod marks;
-mod walk;
+mod line_by_line;
 
-use chunk::{Chunks, Done, Job};
-use line::Shape;
-use marks::{Mark, Marks};
-use walk::Rejoined;
+use checkpoints::{CheckpointQueue, UncheckedCheckpoint};
+use chunk::{CheckedChunk, ChunkJob, ChunkReader};
+use line::EntryLineFormat;
+use line_by_line::RejoinedReader;
 
 /// The files of an export.
 #[derive(Debug)]
-pub struct Export<'a, E, C> {
+pub struct AuditExport<'a, E, C> {
     /// `log.json`.
     pub log: &'a [u8],
     /// `entries.jsonl`.
@@ -46,18 +46,18 @@ pub struct Export<'a, E, C> {
 
 /// What the caller knows from elsewhere. Without any of it, an export can only be checked against itself.
 #[derive(Debug, Clone, Default)]
-pub struct Trust {
+pub struct VerifierTrust {
     /// The log's key, learnt when it was made. Checkpoints must be signed with it.
     pub key: Option<VerifierKey>,
     /// Signed checkpoints kept elsewhere: the log must contain what they were signed over.
-    pub anchors: Vec<super::note::Note>,
-    /// How many threads check; one for each processor unless told.
+    pub anchors: Vec<super::note::SignedNote>,
+    /// How many threads check; one for each processor unless given.
     pub threads: Option<NonZero<usize>>,
 }
 
-/// What was found to hold.
+/// What the verifier confirmed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct VerificationReport {
     /// Which log.
     pub log: NodeName,
     /// Place of the first exported entry: 0 unless the log was pruned.
@@ -66,14 +66,14 @@ pub struct Report {
     pub entries: u64,
     /// How many of them a checkpoint covers.
     pub covered: u64,
-    /// How many come after the last checkpoint. Whoever can write the file can have made them up.
+    /// How many come after the last checkpoint. Anyone who can write the file can have made them up.
     pub uncovered: u64,
     /// Number of checkpoints that hold.
     pub checkpoints: u64,
     /// Hash of the last entry.
-    pub head: Hash,
+    pub head: AuditHash,
     /// All entries as a tree.
-    pub tree: Tree,
+    pub tree: TreeHead,
     /// The key the checkpoints are signed with.
     pub key: VerifierKey,
     /// Whether the caller named that key. If not, the export was only checked against itself.
@@ -84,7 +84,7 @@ pub struct Report {
 
 /// What is wrong with an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum AuditFaultKind {
     /// Its body or its hash is not what was sealed, or another entry stands in its place.
     Changed,
     /// It is not there, and later ones are.
@@ -93,7 +93,7 @@ pub enum Kind {
     Inserted,
     /// Another entry stands in its place; the entry itself comes later.
     Reordered,
-    /// It and all after it are not there.
+    /// It and all entries after it are missing.
     Truncated,
     /// The chain holds, and a checkpoint was signed over other entries.
     Forked,
@@ -103,24 +103,24 @@ pub enum Kind {
     Malformed,
 }
 
-/// The first thing that is wrong.
+/// The first fault of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// In what way.
-    pub kind: Kind,
+pub struct AuditFault {
+    /// The kind of fault.
+    pub kind: AuditFaultKind,
     /// The first entry that is wrong; for a checkpoint, the number of entries it covers.
     pub seq: u64,
     /// The last entry it may be instead; the same as `seq` where the evidence names one entry.
     pub last: u64,
-    /// What the line in its place says its place is.
+    /// The place that the line in its place claims.
     pub says: Option<u64>,
-    /// The hash there should be.
-    pub expected: Option<Hash>,
-    /// The hash there is.
-    pub found: Option<Hash>,
+    /// The expected hash.
+    pub expected: Option<AuditHash>,
+    /// The hash that was found.
+    pub found: Option<AuditHash>,
     /// Number of entries before it that a checkpoint covers; the others before it are chained only.
     pub covered: u64,
-    /// In words.
+    /// The fault, in words.
     pub what: &'static str,
 }
 
@@ -129,16 +129,16 @@ pub struct Fault {
 pub enum VerifyError {
     /// Something is wrong with it.
     #[error(transparent)]
-    Fault(Box<Fault>),
+    Fault(Box<AuditFault>),
     /// `log.json` does not say what this is.
     #[error(transparent)]
-    Log(#[from] NotLog),
+    Log(#[from] AuditLogParseError),
     /// A file cannot be read.
     #[error("the export cannot be read")]
     Read(#[from] io::Error),
 }
 
-impl Kind {
+impl AuditFaultKind {
     /// Stable code.
     #[must_use]
     pub const fn code(self) -> &'static str {
@@ -166,9 +166,9 @@ impl VerifyError {
         }
     }
 
-    /// The fault, if that is what it is.
+    /// The fault, if the error is one.
     #[must_use]
-    pub fn fault(&self) -> Option<&Fault> {
+    pub fn fault(&self) -> Option<&AuditFault> {
         match self {
             Self::Fault(fault) => Some(fault),
             Self::Log(_) | Self::Read(_) => None,
@@ -176,13 +176,13 @@ impl VerifyError {
     }
 }
 
-impl From<Fault> for VerifyError {
-    fn from(fault: Fault) -> Self {
+impl From<AuditFault> for VerifyError {
+    fn from(fault: AuditFault) -> Self {
         Self::Fault(Box::new(fault))
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for AuditFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, seq, last, says, expected, found, covered, what } = self;
         write!(f, "{}: entry {seq}", kind.code())?;
@@ -197,66 +197,75 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for AuditFault {}
 
 /// Verifies an export.
 ///
 /// # Errors
 /// With the first fault; or when a file cannot be read, or `log.json` is not in its form.
-pub fn verify<E: BufRead, C: BufRead>(export: Export<'_, E, C>, trust: &Trust) -> Result<Report, VerifyError> {
-    let log = Log::parse(export.log)?;
-    let mut sofar = Sofar::new(&log);
+pub fn verify<E: BufRead, C: BufRead>(
+    export: AuditExport<'_, E, C>,
+    trust: &VerifierTrust,
+) -> Result<VerificationReport, VerifyError> {
+    let log = AuditExportHeader::parse(export.log)?;
+    let mut sofar = VerifiedPrefix::new(&log);
     if let Some(known) = trust.key.as_ref().filter(|known| **known != log.key) {
         let what = if known.name() == log.key.name() {
             "`log.json` has another key than the log"
         } else {
-            "the key given is of another log"
+            "the key given belongs to another log"
         };
-        return Err(sofar.fault(Kind::Signature, what).into());
+        return Err(sofar.fault(AuditFaultKind::Signature, what).into());
     }
-    let check =
-        Check { shape: Shape::new(&log.log), origin: checkpoint::origin(&log.log), keys: vec![log.key.clone()] };
-    let mut marks = Marks::new(export.checkpoints, &trust.anchors, &check)?;
+    let check = VerifyContext {
+        shape: EntryLineFormat::new(&log.log),
+        origin: checkpoint::origin(&log.log),
+        keys: vec![log.key.clone()],
+    };
+    let mut marks = CheckpointQueue::new(export.checkpoints, &trust.anchors, &check)?;
     marks.skip_before(&mut sofar, &check)?;
 
     let cores = || std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     let threads = trust.threads.unwrap_or_else(cores).get();
-    let mut chunks = Chunks::new(export.entries, sofar.head);
+    let mut chunks = ChunkReader::new(export.entries, sofar.head);
     let rest = std::thread::scope(|scope| {
-        let lanes =
-            if threads > 1 { (0..threads).map_while(|_| Lane::open(scope, &check)).collect() } else { Vec::new() };
+        let lanes = if threads > 1 {
+            (0..threads).map_while(|_| ChunkChecker::open(scope, &check)).collect()
+        } else {
+            Vec::new()
+        };
         stream(&lanes, &mut chunks, &mut marks, &mut sofar, &check)
     })?;
     // What is left is either nothing or begins with the chunk that is not as it should be.
     let (parts, early) = rest;
     marks.put_back(early);
-    let entries = Rejoined::new(parts, chunks.into_reader());
-    walk::finish(entries, marks, sofar, &check, &log).map(|sofar| sofar.report(&log, trust))
+    let entries = RejoinedReader::new(parts, chunks.into_reader());
+    line_by_line::finish(entries, marks, sofar, &check, &log).map(|sofar| sofar.report(&log, trust))
 }
 
-/// What every line and checkpoint is measured against.
-struct Check {
-    shape: Shape,
+/// What every line and checkpoint is checked against.
+struct VerifyContext {
+    shape: EntryLineFormat,
     origin: String,
     keys: Vec<VerifierKey>,
 }
 
-/// All that is known of the log up to some entry.
-struct Sofar {
+/// Everything known of the log up to some entry.
+struct VerifiedPrefix {
     first: u64,
-    frontier: Frontier,
-    head: Hash,
+    frontier: TreeFrontier,
+    head: AuditHash,
     /// The hash before `head`, where there is one in this export.
-    before: Option<Hash>,
+    before: Option<AuditHash>,
     covered: u64,
     checkpoints: u64,
     anchored: Option<u64>,
 }
 
-impl Sofar {
-    fn new(log: &Log) -> Self {
-        let start = log.before();
-        let frontier = log.start.as_ref().map_or_else(Frontier::new, |start| start.frontier.clone());
+impl VerifiedPrefix {
+    fn new(log: &AuditExportHeader) -> Self {
+        let start = log.head_before_export();
+        let frontier = log.start.as_ref().map_or_else(TreeFrontier::new, |start| start.frontier.clone());
         Self { first: start.size, frontier, head: start.hash, before: None, covered: 0, checkpoints: 0, anchored: None }
     }
 
@@ -265,17 +274,17 @@ impl Sofar {
         self.frontier.size()
     }
 
-    fn tree(&self) -> Tree {
-        Tree { size: self.size(), root: self.frontier.root() }
+    fn tree(&self) -> TreeHead {
+        TreeHead { size: self.size(), root: self.frontier.root() }
     }
 
-    fn push(&mut self, hash: Hash) {
+    fn push(&mut self, hash: AuditHash) {
         self.frontier.push(hash);
         self.before = Some(std::mem::replace(&mut self.head, hash));
     }
 
     /// Notes a checkpoint that holds for everything so far.
-    fn cover(&mut self, mark: &Mark) {
+    fn cover(&mut self, mark: &UncheckedCheckpoint) {
         self.covered = mark.size();
         self.checkpoints += u64::from(!mark.anchor);
         if mark.anchor {
@@ -284,13 +293,13 @@ impl Sofar {
     }
 
     /// A fault at the next entry.
-    fn fault(&self, kind: Kind, what: &'static str) -> Fault {
+    fn fault(&self, kind: AuditFaultKind, what: &'static str) -> AuditFault {
         let seq = self.size();
-        Fault { kind, seq, last: seq, says: None, expected: None, found: None, covered: self.covered, what }
+        AuditFault { kind, seq, last: seq, says: None, expected: None, found: None, covered: self.covered, what }
     }
 
-    /// Takes over what a chunk was found to contain; `false`, and nothing done, when it does not fit on.
-    fn accept(&mut self, job: &Job, done: &chunk::Found) -> bool {
+    /// Takes over the findings of a chunk; `false`, and nothing done, when the chunk does not continue the log.
+    fn accept(&mut self, job: &ChunkJob, done: &chunk::ChunkContents) -> bool {
         let mut next = Self { frontier: self.frontier.clone(), ..*self };
         if job.before != Some(self.head) || job.first != self.size() {
             return false;
@@ -312,10 +321,10 @@ impl Sofar {
         true
     }
 
-    fn report(self, log: &Log, trust: &Trust) -> Report {
+    fn report(self, log: &AuditExportHeader, trust: &VerifierTrust) -> VerificationReport {
         let (first, size) = (self.first, self.size());
         let covered = self.covered.saturating_sub(first);
-        Report {
+        VerificationReport {
             log: log.log.clone(),
             first,
             entries: size - first,
@@ -331,19 +340,19 @@ impl Sofar {
     }
 }
 
-/// One thread and the way to it and back. Jobs come back in the order they went.
-struct Lane {
-    jobs: mpsc::SyncSender<Job>,
-    done: mpsc::Receiver<Done>,
+/// One thread with the channels to and from it. Jobs come back in the order they went.
+struct ChunkChecker {
+    jobs: mpsc::SyncSender<ChunkJob>,
+    done: mpsc::Receiver<CheckedChunk>,
 }
 
-impl Lane {
+impl ChunkChecker {
     /// Jobs on the way per lane: one being checked and one waiting, so that no thread waits for the reader.
     const DEPTH: usize = 2;
 
-    /// Nothing where the system gives us no more threads.
-    fn open<'scope>(scope: &'scope std::thread::Scope<'scope, '_>, check: &'scope Check) -> Option<Self> {
-        let (jobs, inbox) = mpsc::sync_channel::<Job>(Self::DEPTH);
+    /// `None` where the system gives us no more threads.
+    fn open<'scope>(scope: &'scope std::thread::Scope<'scope, '_>, check: &'scope VerifyContext) -> Option<Self> {
+        let (jobs, inbox) = mpsc::sync_channel::<ChunkJob>(Self::DEPTH);
         let (outbox, done) = mpsc::channel();
         let work = move || inbox.into_iter().map(|job| job.check(check)).all(|done| outbox.send(done).is_ok());
         std::thread::Builder::new().name("audit-verify".into()).spawn_scoped(scope, work).ok()?;
@@ -352,43 +361,43 @@ impl Lane {
 }
 
 /// Chunks that were read and not taken over, and the checkpoints set aside for them.
-type Left = (VecDeque<Vec<u8>>, Vec<Mark>);
+type UncheckedRemainder = (VecDeque<Vec<u8>>, Vec<UncheckedCheckpoint>);
 
-/// Checks chunk after chunk while all is well. What is left afterwards is for the slow way.
+/// Checks chunk after chunk while all are valid. The rest is left for the slow way.
 fn stream<E: BufRead, C: BufRead>(
-    lanes: &[Lane],
-    chunks: &mut Chunks<E>,
-    marks: &mut Marks<C>,
-    sofar: &mut Sofar,
-    check: &Check,
-) -> Result<Left, VerifyError> {
+    lanes: &[ChunkChecker],
+    chunks: &mut ChunkReader<E>,
+    marks: &mut CheckpointQueue<C>,
+    sofar: &mut VerifiedPrefix,
+    check: &VerifyContext,
+) -> Result<UncheckedRemainder, VerifyError> {
     let gone = || io::Error::other("a thread of the verifier ended early");
     let mut flying = VecDeque::new();
     let mut ring = lanes.iter().cycle();
     let mut more = true;
     loop {
-        while more && flying.len() < (lanes.len() * Lane::DEPTH).max(1) {
+        while more && flying.len() < (lanes.len() * ChunkChecker::DEPTH).max(1) {
             let Some(job) = chunks.next_job(marks, check)? else {
                 more = false;
                 break;
             };
             match ring.next() {
-                None => flying.push_back(Flying::Back(job.check(check))),
+                None => flying.push_back(PendingChunk::Back(job.check(check))),
                 Some(lane) => {
                     lane.jobs.send(job).map_err(|_| gone())?;
-                    flying.push_back(Flying::Out(lane));
+                    flying.push_back(PendingChunk::Out(lane));
                 }
             }
         }
         let Some(done) = flying.pop_front() else { return Ok((VecDeque::new(), Vec::new())) };
-        let Done { job, found } = done.land().ok_or_else(gone)?;
+        let CheckedChunk { job, found } = done.wait().ok_or_else(gone)?;
         if found.is_some_and(|found| sofar.accept(&job, &found)) {
             chunks.reuse(job.bytes);
             continue;
         }
         let mut left = (VecDeque::from([job.bytes]), job.marks);
         for done in flying {
-            let Done { job, .. } = done.land().ok_or_else(gone)?;
+            let CheckedChunk { job, .. } = done.wait().ok_or_else(gone)?;
             left.0.push_back(job.bytes);
             left.1.extend(job.marks);
         }
@@ -396,14 +405,14 @@ fn stream<E: BufRead, C: BufRead>(
     }
 }
 
-/// A job that was given out.
-enum Flying<'a> {
-    Out(&'a Lane),
-    Back(Done),
+/// A job that was handed out.
+enum PendingChunk<'a> {
+    Out(&'a ChunkChecker),
+    Back(CheckedChunk),
 }
 
-impl Flying<'_> {
-    fn land(self) -> Option<Done> {
+impl PendingChunk<'_> {
+    fn wait(self) -> Option<CheckedChunk> {
         match self {
             Self::Out(lane) => lane.done.recv().ok(),
             Self::Back(done) => Some(done),

@@ -1,13 +1,13 @@
 //! The catalogue as a page: `docs/capabilities.md`.
 //!
-//! Takes a catalogue; gives Markdown with each capability, its arguments, what may be sent and what holds where
-//! nothing is sent. Promise: it says what the schemas say that models are given, because both are printed from one list.
+//! Takes a catalogue; gives Markdown with each capability, its arguments, their values and their defaults.
+//! Promise: the page says what the schemas say that models are given, because both are printed from one list.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{Capability, Catalogue, Param, ParamKind};
+use super::{Capability, CapabilityParam, Catalogue, ParamKind};
 
 /// The page, whole.
 #[must_use]
@@ -64,7 +64,7 @@ fn one(page: &mut String, capability: &Capability) {
     }
 }
 
-fn shape(param: &Param) -> String {
+fn shape(param: &CapabilityParam) -> String {
     if !param.choices.is_empty() {
         return param.choices.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
     }
@@ -89,7 +89,7 @@ fn shape(param: &Param) -> String {
     }
 }
 
-fn about(param: &Param) -> String {
+fn about(param: &CapabilityParam) -> String {
     let text = param.about.replace('|', "\\|");
     match param.examples.as_slice() {
         [] => text,

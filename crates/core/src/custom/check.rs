@@ -1,7 +1,7 @@
 //! The checks before a custom capability is offered to agents.
 //!
 //! Takes a declaration; gives every flaw with a stable code and the place in the file. Promise: a declaration with a
-//! flaw is offered to nobody.
+//! flaw is not offered to any agent.
 
 mod program;
 
@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::request::{ANSWER, KEY};
-use super::{CustomArgumentKind, CustomCapability, CustomWay, DeclaredRequest, RequestTemplate, is_name};
+use super::{CustomArgumentKind, CustomCapability, CustomImplementation, DeclaredRequest, RequestTemplate, is_name};
 use crate::capability::{Catalogue, Effect, EffectClass};
-use crate::proxy::{Flaw, Method, Piece, pieces};
+use crate::proxy::{ProxyFlaw, ProxyMethod, TemplatePiece, pieces};
 
 /// Longest time one request or run may take, in seconds: within the deadline of a write.
 const SLOWEST: u64 = 45;
@@ -20,23 +20,23 @@ const SLOWEST: u64 = 45;
 const ANSWER_KB: u32 = 8 * 1024;
 /// Longest wait of a write, in seconds.
 const LONGEST_HOLD: u64 = 7 * 24 * 3_600;
-/// First parts of names that mean something else.
+/// First parts of names that are reserved.
 const RESERVED: [&str; 8] = ["proxy", "mount", "custom", "check", "mcp", "sluice", "rollback", "gateway"];
 /// Words in the name of a field that carries a credential.
 const SECRET_WORDS: [&str; 9] =
     ["authorization", "token", "apikey", "secret", "password", "passwd", "bearer", "credential", "privatekey"];
 
 /// Collects what is wrong.
-struct Flaws(Vec<Flaw>);
+struct CustomFlawList(Vec<ProxyFlaw>);
 
-impl Flaws {
+impl CustomFlawList {
     fn add(&mut self, code: &'static str, place: impl Into<String>, text: impl Into<String>) {
-        self.0.push(Flaw { code, place: place.into(), text: text.into() });
+        self.0.push(ProxyFlaw { code, place: place.into(), text: text.into() });
     }
 }
 
-pub(super) fn check(declared: &CustomCapability, name: &str) -> Vec<Flaw> {
-    let mut flaws = Flaws(Vec::new());
+pub(super) fn check(declared: &CustomCapability, name: &str) -> Vec<ProxyFlaw> {
+    let mut flaws = CustomFlawList(Vec::new());
     check_name(name, &mut flaws);
     if declared.hold_seconds > LONGEST_HOLD {
         flaws.add("custom.limits", "hold_seconds", "at most a week (604800)");
@@ -52,17 +52,17 @@ pub(super) fn check(declared: &CustomCapability, name: &str) -> Vec<Flaw> {
     }
     let mut used = BTreeSet::new();
     match &declared.way {
-        CustomWay::Request(request) => check_requests(declared, request, &mut used, &mut flaws),
-        CustomWay::Program(own) => program::check(declared, own, &mut used, &mut flaws),
+        CustomImplementation::Request(request) => check_requests(declared, request, &mut used, &mut flaws),
+        CustomImplementation::Program(own) => program::check(declared, own, &mut used, &mut flaws),
     }
     check_arguments(declared, &used, &mut flaws);
     flaws.0
 }
 
-/// What is allowed and should be known.
-pub(super) fn warnings(declared: &CustomCapability) -> Vec<Flaw> {
-    let mut flaws = Flaws(Vec::new());
-    if let CustomWay::Program(own) = &declared.way {
+/// What is allowed but worth knowing.
+pub(super) fn warnings(declared: &CustomCapability) -> Vec<ProxyFlaw> {
+    let mut flaws = CustomFlawList(Vec::new());
+    if let CustomImplementation::Program(own) = &declared.way {
         program::warn(own, &mut flaws);
     }
     flaws.0
@@ -72,7 +72,7 @@ fn check_requests(
     declared: &CustomCapability,
     request: &DeclaredRequest,
     used: &mut BTreeSet<String>,
-    flaws: &mut Flaws,
+    flaws: &mut CustomFlawList,
 ) {
     check_base(request, flaws);
     check_limits(request, flaws);
@@ -83,9 +83,9 @@ fn check_requests(
     }
     if let Some(rollback) = &request.rollback {
         check_request(declared, &rollback.template(), "rollback", used, flaws);
-        let safe = rollback.repeatable || matches!(rollback.method, Method::Put | Method::Delete);
-        if rollback.method == Method::Get {
-            flaws.add("custom.rollback", "rollback.method", "a GET takes nothing back");
+        let safe = rollback.repeatable || matches!(rollback.method, ProxyMethod::Put | ProxyMethod::Delete);
+        if rollback.method == ProxyMethod::Get {
+            flaws.add("custom.rollback", "rollback.method", "a GET cannot roll anything back");
         } else if !safe && request.idempotency_header.is_none() {
             let text = "an unclear rollback is sent again: use PUT or DELETE, an `idempotency_header`, or say \
                         `repeatable: true` if the service does it once only";
@@ -95,7 +95,7 @@ fn check_requests(
     check_effect(declared, request, flaws);
 }
 
-fn check_name(name: &str, flaws: &mut Flaws) {
+fn check_name(name: &str, flaws: &mut CustomFlawList) {
     if !is_name(name) {
         let text = "the file is named after the capability: `deploy.yaml` or `shop.purchase.yaml`, in small letters, \
                     digits, `-` and `_`";
@@ -109,7 +109,7 @@ fn check_name(name: &str, flaws: &mut Flaws) {
     }
 }
 
-fn check_base(declared: &DeclaredRequest, flaws: &mut Flaws) {
+fn check_base(declared: &DeclaredRequest, flaws: &mut CustomFlawList) {
     let place = "base_url";
     let url = declared.base_url.as_str();
     let rest = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
@@ -127,7 +127,7 @@ fn check_base(declared: &DeclaredRequest, flaws: &mut Flaws) {
     }
 }
 
-fn check_limits(declared: &DeclaredRequest, flaws: &mut Flaws) {
+fn check_limits(declared: &DeclaredRequest, flaws: &mut CustomFlawList) {
     let limits = &declared.limits;
     if limits.per_minute == 0 || limits.per_hour == 0 || limits.burn == 0 || limits.per_minute > limits.per_hour {
         let text = "each limit is at least 1, and a minute allows no more than an hour";
@@ -141,10 +141,10 @@ fn check_limits(declared: &DeclaredRequest, flaws: &mut Flaws) {
     }
 }
 
-/// Whether what is said about repeating fits the requests there are.
-fn check_effect(declared: &CustomCapability, request: &DeclaredRequest, flaws: &mut Flaws) {
+/// Whether the declared effect and class match the requests of the declaration.
+fn check_effect(declared: &CustomCapability, request: &DeclaredRequest, flaws: &mut CustomFlawList) {
     if declared.effect == Effect::Read {
-        if request.request.method != Method::Get {
+        if request.request.method != ProxyMethod::Get {
             flaws.add("custom.effect", "request.method", "a read is a GET; anything else is `effect: write`");
         }
         let has = [
@@ -173,8 +173,8 @@ fn check_effect(declared: &CustomCapability, request: &DeclaredRequest, flaws: &
     }
 }
 
-/// Keys that only a write has.
-fn refuse_for_a_read(has: &[(&str, bool)], flaws: &mut Flaws) {
+/// Refuses keys that only a write has.
+fn refuse_for_a_read(has: &[(&str, bool)], flaws: &mut CustomFlawList) {
     for (key, _) in has.iter().filter(|(_, has)| *has) {
         flaws.add("custom.effect", *key, "only a write has it");
     }
@@ -185,7 +185,7 @@ fn check_request(
     template: &RequestTemplate,
     place: &str,
     used: &mut BTreeSet<String>,
-    flaws: &mut Flaws,
+    flaws: &mut CustomFlawList,
 ) {
     let at = |what: &str| format!("{place}.{what}");
     let path = template.path.as_str();
@@ -195,7 +195,7 @@ fn check_request(
     if path.split('/').any(|part| part.contains(['{', '}']) && !is_whole_place(part) || part == "." || part == "..") {
         flaws.add("custom.path", at("path"), "an argument fills a whole part of the path: `/orders/{order}`");
     }
-    if template.method == Method::Get && template.body.is_some() {
+    if template.method == ProxyMethod::Get && template.body.is_some() {
         flaws.add("custom.body", at("body"), "a GET has no body");
     }
     for (name, value) in &template.headers {
@@ -208,13 +208,13 @@ fn check_request(
         }
     }
     for (name, text) in texts(template) {
-        let is_literal = pieces(text).iter().any(|piece| matches!(piece, Piece::Literal(_)));
+        let is_literal = pieces(text).iter().any(|piece| matches!(piece, TemplatePiece::Literal(_)));
         if is_literal && names_a_secret(name) {
             let text = format!("`{name}` looks like a credential; put it in the vault and name it as `credential`");
             flaws.add("custom.secret", at(name), text);
         }
         for piece in pieces(text) {
-            let Piece::Place(filled) = piece else { continue };
+            let TemplatePiece::Place(filled) = piece else { continue };
             check_place(declared, (place, name), filled, flaws);
             used.insert(filled.to_owned());
         }
@@ -228,7 +228,7 @@ fn names_a_secret(name: &str) -> bool {
 }
 
 /// Whether a place can be filled where it stands.
-fn check_place(declared: &CustomCapability, (request, field): (&str, &str), filled: &str, flaws: &mut Flaws) {
+fn check_place(declared: &CustomCapability, (request, field): (&str, &str), filled: &str, flaws: &mut CustomFlawList) {
     let at = || format!("{request}.{field}");
     if filled == KEY {
         return;
@@ -253,7 +253,7 @@ fn check_place(declared: &CustomCapability, (request, field): (&str, &str), fill
     }
 }
 
-fn check_arguments(declared: &CustomCapability, used: &BTreeSet<String>, flaws: &mut Flaws) {
+fn check_arguments(declared: &CustomCapability, used: &BTreeSet<String>, flaws: &mut CustomFlawList) {
     for (name, argument) in &declared.arguments {
         let at = format!("arguments.{name}");
         if !is_word(name) {
@@ -264,7 +264,7 @@ fn check_arguments(declared: &CustomCapability, used: &BTreeSet<String>, flaws: 
             flaws.add("custom.unused_argument", at.clone(), format!("it stands in {where_from}; remove it"));
         }
         if argument.kind == CustomArgumentKind::Text && argument.max.is_none() && argument.choices.is_empty() {
-            flaws.add("custom.endless_argument", at.clone(), "a text without an end: give `max` or `choices`");
+            flaws.add("custom.endless_argument", at.clone(), "a text of unlimited length: give `max` or `choices`");
         }
         if argument.kind != CustomArgumentKind::Text && (!argument.choices.is_empty() || argument.object) {
             flaws.add("custom.argument", at, "only a text has `choices` or names an `object`");
@@ -275,7 +275,7 @@ fn check_arguments(declared: &CustomCapability, used: &BTreeSet<String>, flaws: 
     }
 }
 
-fn check_pointer(pointer: Option<&str>, place: &str, flaws: &mut Flaws) {
+fn check_pointer(pointer: Option<&str>, place: &str, flaws: &mut CustomFlawList) {
     if pointer.is_some_and(|pointer| !pointer.starts_with('/')) {
         flaws.add("custom.pointer", place, "a place in an answer is a JSON pointer: `/items/0/id`");
     }
@@ -307,7 +307,7 @@ impl RequestTemplate {
 }
 
 fn is_whole_place(part: &str) -> bool {
-    matches!(pieces(part).as_slice(), [Piece::Place(_)])
+    matches!(pieces(part).as_slice(), [TemplatePiece::Place(_)])
 }
 
 fn is_word(text: &str) -> bool {

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::CustomCapability;
-use super::request::{Beside, KEY};
+use super::request::{KEY, TemplateContext};
 use crate::ids::SecretName;
-use crate::proxy::{FillError, Piece, fill_json, pieces, plain};
+use crate::proxy::{FillError, TemplatePiece, fill_json, pieces, plain};
 
-/// What a value of `environment` begins with that names a secret of the vault.
+/// Prefix of a value of `environment` that names a secret of the vault.
 const SECRET: &str = "secret:";
 /// The item after which nothing is an option.
 const END_OF_OPTIONS: &str = "--";
@@ -52,7 +52,7 @@ pub struct DeclaredProgram {
     /// Variables: a text, `secret:NAME` for a secret of the vault, or `{call.key}`.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// How long, large and loud it may be.
+    /// Limits on its time, memory and output.
     #[serde(default)]
     pub limits: ProgramLimits,
     /// The JSON Schema of what it prints. Without one, what it prints is text.
@@ -64,12 +64,12 @@ pub struct DeclaredProgram {
     /// The program that finds out whether a write with an unclear outcome happened.
     #[serde(default)]
     pub lookup: Option<CommandTemplate>,
-    /// The program that takes a write back.
+    /// The program that rolls a write back.
     #[serde(default)]
     pub rollback: Option<ProgramRollback>,
 }
 
-/// How long, large and loud a program may be.
+/// Limits on the time, memory and output of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProgramLimits {
@@ -114,7 +114,7 @@ pub enum ExitMeaning {
     NotApplied,
     /// Nothing happened, and nothing will.
     Refused,
-    /// Nothing: it may have happened.
+    /// It proves nothing: the effect may have happened.
     Unclear,
 }
 
@@ -146,7 +146,7 @@ pub struct CommandTemplate {
     pub input: Option<Value>,
 }
 
-/// The program that takes a write back.
+/// The program that rolls a write back.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramRollback {
@@ -171,9 +171,9 @@ pub struct FilledCommand {
     pub input: Vec<u8>,
 }
 
-/// Why arguments give no command line.
+/// Why arguments do not make a command line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CommandError {
+pub enum CommandTemplateError {
     /// An argument is unknown, missing or of another shape.
     #[error(transparent)]
     Fill(#[from] FillError),
@@ -187,7 +187,7 @@ pub enum CommandError {
 
 /// A value of `environment`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum VariableValue<'a> {
+pub enum EnvironmentValue<'a> {
     /// As written.
     Text(&'a str),
     /// A secret of the vault.
@@ -196,13 +196,13 @@ pub enum VariableValue<'a> {
     Key,
 }
 
-impl<'a> VariableValue<'a> {
+impl<'a> EnvironmentValue<'a> {
     /// Reads a value.
     #[must_use]
     pub fn of(text: &'a str) -> Self {
         match text.strip_prefix(SECRET) {
             Some(name) => Self::Secret(name),
-            None if matches!(pieces(text).as_slice(), [Piece::Place(name)] if *name == KEY) => Self::Key,
+            None if matches!(pieces(text).as_slice(), [TemplatePiece::Place(name)] if *name == KEY) => Self::Key,
             None => Self::Text(text),
         }
     }
@@ -239,12 +239,12 @@ impl DeclaredProgram {
         found
     }
 
-    /// The names of the secrets that it is given.
+    /// The names of the secrets that it gets.
     #[must_use]
     pub fn secrets(&self) -> Vec<SecretName> {
-        let named = self.environment.values().filter_map(|value| match VariableValue::of(value) {
-            VariableValue::Secret(name) => SecretName::new(name).ok(),
-            VariableValue::Text(_) | VariableValue::Key => None,
+        let named = self.environment.values().filter_map(|value| match EnvironmentValue::of(value) {
+            EnvironmentValue::Secret(name) => SecretName::new(name).ok(),
+            EnvironmentValue::Text(_) | EnvironmentValue::Key => None,
         });
         named.collect()
     }
@@ -252,7 +252,7 @@ impl DeclaredProgram {
     /// Whether the idempotency key stands anywhere in a command line, its input or the environment.
     pub(super) fn takes_key(&self, template: &CommandTemplate) -> bool {
         template.places().iter().any(|name| name == KEY)
-            || self.environment.values().any(|value| VariableValue::of(value) == VariableValue::Key)
+            || self.environment.values().any(|value| EnvironmentValue::of(value) == EnvironmentValue::Key)
     }
 }
 
@@ -283,8 +283,8 @@ impl CommandTemplate {
             }
         }
         let named = texts.into_iter().flat_map(pieces).filter_map(|piece| match piece {
-            Piece::Place(name) => Some(name.to_owned()),
-            Piece::Literal(_) => None,
+            TemplatePiece::Place(name) => Some(name.to_owned()),
+            TemplatePiece::Literal(_) => None,
         });
         named.collect()
     }
@@ -301,7 +301,7 @@ impl CommandTemplate {
 
 /// Whether a text has a place in it.
 pub(super) fn has_place(text: &str) -> bool {
-    pieces(text).iter().any(|piece| matches!(piece, Piece::Place(_)))
+    pieces(text).iter().any(|piece| matches!(piece, TemplatePiece::Place(_)))
 }
 
 /// Whether what follows this text in an item can begin with `-` and still be no option.
@@ -314,12 +314,12 @@ impl CustomCapability {
     ///
     /// # Errors
     /// When an argument is unknown, missing, of another shape, or would be read as an option.
-    pub fn command_line(
+    pub fn fill_command(
         &self,
         template: &CommandTemplate,
         arguments: &Map<String, Value>,
-        beside: &Beside<'_>,
-    ) -> Result<FilledCommand, CommandError> {
+        beside: &TemplateContext<'_>,
+    ) -> Result<FilledCommand, CommandTemplateError> {
         let values = self.values(arguments, beside)?;
         let (program, items) = template.command.split_first().ok_or(FillError::Missing("command".to_owned()))?;
         let mut filled = Vec::with_capacity(items.len());
@@ -342,16 +342,20 @@ impl CustomCapability {
 }
 
 /// One item; nothing if an option is left out because its argument was.
-fn fill_item(item: &str, values: &Map<String, Value>, options_end: bool) -> Result<Option<String>, CommandError> {
+fn fill_item(
+    item: &str,
+    values: &Map<String, Value>,
+    options_end: bool,
+) -> Result<Option<String>, CommandTemplateError> {
     let pieces = pieces(item);
     let mut text = String::new();
     for piece in pieces {
         let name = match piece {
-            Piece::Literal(written) => {
+            TemplatePiece::Literal(written) => {
                 text.push_str(written);
                 continue;
             }
-            Piece::Place(name) => name,
+            TemplatePiece::Place(name) => name,
         };
         let Some(value) = values.get(name) else {
             // A declaration that passed its checks has optional arguments in `--name={argument}` only.
@@ -362,11 +366,11 @@ fn fill_item(item: &str, values: &Map<String, Value>, options_end: bool) -> Resu
         }
         let value = plain(value);
         if value.contains('\0') || (text.is_empty() && value.is_empty()) {
-            return Err(CommandError::Unusable(name.to_owned()));
+            return Err(CommandTemplateError::Unusable(name.to_owned()));
         }
-        // SECURITY: whatever begins with `-` is an option to somebody.
+        // SECURITY: some programs read anything that begins with `-` as an option.
         if value.starts_with('-') && !options_end && !is_joined(&text) {
-            return Err(CommandError::Option(name.to_owned()));
+            return Err(CommandTemplateError::Option(name.to_owned()));
         }
         text.push_str(&value);
     }

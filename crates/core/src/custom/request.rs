@@ -1,4 +1,4 @@
-//! From a declared request and a call's arguments to the request that is made.
+//! Makes a request from a declared request and a call's arguments.
 //!
 //! Promise: an argument fills the place it was declared for and nothing else. It is a JSON value in the body, one
 //! percent-encoded part of the path, or one percent-encoded value of the query; host, method, headers and the number of
@@ -7,20 +7,20 @@
 use serde_json::{Map, Value};
 
 use super::{CustomCapability, DeclaredRequest, RequestTemplate};
-use crate::proxy::{FillError, Method, Piece, encode, fill, fill_json, pieces, plain};
+use crate::proxy::{FillError, ProxyMethod, TemplatePiece, encode, fill, fill_json, pieces, plain};
 
 /// The place that stands for the idempotency key of the write.
 pub const KEY: &str = "call.key";
-/// What the places begin with that stand for values of `keep`.
+/// Prefix of the places that stand for values of `keep`.
 pub const ANSWER: &str = "answer.";
 /// Longest value of an answer that is kept, in bytes.
 const LONGEST_KEPT: usize = 200;
 
-/// A request, ready for the way out.
+/// A request that is ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilledRequest {
     /// Its method.
-    pub method: Method,
+    pub method: ProxyMethod,
     /// The whole address.
     pub url: String,
     /// Headers of the file, and the type of the body.
@@ -29,9 +29,9 @@ pub struct FilledRequest {
     pub body: Option<Vec<u8>>,
 }
 
-/// What fills places beside the arguments.
+/// Values that fill places, apart from the arguments.
 #[derive(Debug, Clone, Default)]
-pub struct Beside<'a> {
+pub struct TemplateContext<'a> {
     /// The idempotency key of the write.
     pub key: Option<&'a str>,
     /// Values of the answer that were kept, by name.
@@ -43,7 +43,7 @@ impl CustomCapability {
     ///
     /// # Errors
     /// When one is unknown, missing or of another shape.
-    pub fn judge(&self, arguments: &Map<String, Value>) -> Result<(), FillError> {
+    pub fn check_arguments(&self, arguments: &Map<String, Value>) -> Result<(), FillError> {
         for (name, value) in arguments {
             let argument = self.arguments.get(name).ok_or_else(|| FillError::Unknown(name.clone()))?;
             if !argument.allows(value) {
@@ -57,13 +57,13 @@ impl CustomCapability {
         missing.map_or(Ok(()), |(name, _)| Err(FillError::Missing(name.clone())))
     }
 
-    /// Everything that can stand in a place: the arguments of a call, once they are checked, and what is beside them.
+    /// All values that can fill a place: the checked arguments of a call, and those apart from them.
     pub(super) fn values(
         &self,
         arguments: &Map<String, Value>,
-        beside: &Beside<'_>,
+        beside: &TemplateContext<'_>,
     ) -> Result<Map<String, Value>, FillError> {
-        self.judge(arguments)?;
+        self.check_arguments(arguments)?;
         let mut values = arguments.clone();
         values.extend(beside.key.map(|key| (KEY.to_owned(), key.into())));
         values.extend(beside.kept.iter().map(|(name, value)| (format!("{ANSWER}{name}"), value.clone())));
@@ -74,11 +74,11 @@ impl CustomCapability {
     ///
     /// # Errors
     /// When an argument is unknown, missing, of another shape, or would change where the request goes.
-    pub fn filled(
+    pub fn fill_request(
         &self,
         (declared, template): (&DeclaredRequest, &RequestTemplate),
         arguments: &Map<String, Value>,
-        beside: &Beside<'_>,
+        beside: &TemplateContext<'_>,
     ) -> Result<FilledRequest, FillError> {
         let values = self.values(arguments, beside)?;
         let mut url = declared.base_url.trim_end_matches('/').to_owned();
@@ -86,7 +86,8 @@ impl CustomCapability {
         let mut sign = '?';
         for (name, text) in &template.query {
             let pieces = pieces(text);
-            let absent = |piece: &Piece<'_>| matches!(piece, Piece::Place(name) if !values.contains_key(*name));
+            let absent =
+                |piece: &TemplatePiece<'_>| matches!(piece, TemplatePiece::Place(name) if !values.contains_key(*name));
             if pieces.iter().any(absent) {
                 continue;
             }
@@ -108,7 +109,7 @@ impl CustomCapability {
 
     /// The values of an answer that later requests need; those it does not have in a usable form are left out.
     #[must_use]
-    pub fn kept_of(&self, answer: &Value) -> Map<String, Value> {
+    pub fn extract_kept_values(&self, answer: &Value) -> Map<String, Value> {
         let usable = |value: &Value| match value {
             Value::String(text) => {
                 let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~:@".contains(&b);
@@ -128,8 +129,8 @@ impl CustomCapability {
 fn fill_path(template: &str, values: &Map<String, Value>, url: &mut String) -> Result<(), FillError> {
     for piece in pieces(template) {
         match piece {
-            Piece::Literal(text) => url.push_str(text),
-            Piece::Place(name) => {
+            TemplatePiece::Literal(text) => url.push_str(text),
+            TemplatePiece::Place(name) => {
                 let value = values.get(name).ok_or_else(|| FillError::Missing(name.to_owned()))?;
                 let bad = || FillError::Path(name.to_owned());
                 if value.is_array() || value.is_object() || value.is_null() {

@@ -20,12 +20,12 @@ pub fn schema() -> Value {
     let argument = object(
         json!({
             "type": {"enum": ["text", "integer", "number", "boolean", "texts", "object"], "description": "Its shape."},
-            "required": flag("Whether a call must say it."),
+            "required": flag("Whether a call must contain it."),
             "target": flag("Whether it says who, where or how much; found by its name unless said."),
             "object": flag("Whether it names the object that the write changes."),
             "about": text("What it means, in a sentence."),
             "max": whole("Longest text in characters, largest number, most items of a list.", 0),
-            "choices": {"type": "array", "items": {"type": "string"}, "description": "The only texts there are."},
+            "choices": {"type": "array", "items": {"type": "string"}, "description": "The only accepted texts."},
         }),
         &["type"],
     );
@@ -75,10 +75,10 @@ pub fn schema() -> Value {
             "credential": credential,
             "limits": limits,
             "arguments": {"type": "object", "additionalProperties": argument,
-                          "description": "What a call may say, by name."},
+                          "description": "The arguments of a call, by name."},
             "request": request,
             "idempotency_header": text("The header in which the service takes an idempotency key."),
-            "keep": pairs("Values of the answer that taking back needs: a name and a JSON pointer."),
+            "keep": pairs("Values of the answer that a rollback needs: a name and a JSON pointer."),
             "lookup": lookup,
             "rollback": rollback,
         }),

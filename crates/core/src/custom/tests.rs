@@ -1,9 +1,9 @@
-//! Declarations that are whole, flawed and hostile.
+//! Declarations: valid, flawed and hostile ones.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::request::Beside;
+use super::request::TemplateContext;
 use super::*;
 
 const DEPLOY: &str = r#"
@@ -56,31 +56,32 @@ fn the_example_is_whole_and_becomes_a_capability_that_is_asked_about() {
     assert!(spec.reversible && spec.definition.is_some());
     let targets: Vec<&str> = spec.params.iter().filter(|p| p.target).map(|p| p.name.as_str()).collect();
     assert_eq!(targets, ["regions", "replicas", "service", "version"], "all but the text for people");
-    assert_eq!(spec.prose().count(), 0, "cards show every argument whole");
+    assert_eq!(spec.prose_params().count(), 0, "cards show every argument whole");
 }
 
 #[test]
 fn a_request_is_what_the_file_says_with_its_places_filled() {
     let said = map(json!({"service": "web shop", "version": "1.2", "note": "a&b=c", "regions": ["eu", "us"]}));
     let declared = deploy();
-    let beside = Beside { key: Some("buf_1"), ..Beside::default() };
-    let filled = declared.filled(first(&declared), &said, &beside).unwrap();
+    let beside = TemplateContext { key: Some("buf_1"), ..TemplateContext::default() };
+    let filled = declared.fill_request(first(&declared), &said, &beside).unwrap();
     let url = "https://deploy.example.com/v1/services/web%20shop/releases?note=a%26b%3Dc&trace=buf_1";
-    assert_eq!((filled.method, filled.url.as_str()), (Method::Post, url));
+    assert_eq!((filled.method, filled.url.as_str()), (ProxyMethod::Post, url));
     let body: Value = serde_json::from_slice(&filled.body.unwrap()).unwrap();
     assert_eq!(body, json!({"version": "1.2", "regions": ["eu", "us"], "title": "release 1.2"}));
-    let kept = declared.kept_of(&json!({"id": "r-17"}));
+    let kept = declared.extract_kept_values(&json!({"id": "r-17"}));
     let back = request(&declared).rollback.as_ref().unwrap().template();
-    let filled = declared.filled((request(&declared), &back), &said, &Beside { key: None, kept }).unwrap();
+    let filled =
+        declared.fill_request((request(&declared), &back), &said, &TemplateContext { key: None, kept }).unwrap();
     assert_eq!(filled.url, "https://deploy.example.com/v1/services/web%20shop/releases/r-17");
 }
 
 #[test]
 fn an_answer_is_kept_only_in_a_form_that_leads_nowhere_else() {
     for odd in [json!("../admin"), json!("a/b"), json!("a b"), json!(""), json!({"x": 1}), json!(null), json!("ü")] {
-        assert!(deploy().kept_of(&json!({"id": odd})).is_empty(), "{odd}");
+        assert!(deploy().extract_kept_values(&json!({"id": odd})).is_empty(), "{odd}");
     }
-    assert_eq!(deploy().kept_of(&json!({"id": 7})).len(), 1);
+    assert_eq!(deploy().extract_kept_values(&json!({"id": 7})).len(), 1);
 }
 
 #[test]
@@ -97,8 +98,8 @@ fn arguments_of_another_shape_are_refused() {
         json!({"service": "a\\b", "version": "1"}),
         json!({"service": "", "version": "1"}),
     ] {
-        let key = Beside { key: Some("k"), ..Beside::default() };
-        assert!(declared.filled(first(&declared), &map(bad.clone()), &key).is_err(), "{bad}");
+        let key = TemplateContext { key: Some("k"), ..TemplateContext::default() };
+        assert!(declared.fill_request(first(&declared), &map(bad.clone()), &key).is_err(), "{bad}");
     }
 }
 
@@ -197,9 +198,9 @@ proptest! {
     ) {
         let declared = deploy();
         let said = map(json!({"service": service, "version": version, "note": note}));
-        let beside = Beside { key: Some(&key), ..Beside::default() };
-        if let Ok(filled) = declared.filled(first(&declared), &said, &beside) {
-            prop_assert_eq!(filled.method, Method::Post);
+        let beside = TemplateContext { key: Some(&key), ..TemplateContext::default() };
+        if let Ok(filled) = declared.fill_request(first(&declared), &said, &beside) {
+            prop_assert_eq!(filled.method, ProxyMethod::Post);
             let rest = filled.url.strip_prefix("https://deploy.example.com/v1/services/").expect("the declared base");
             let (path, query) = rest.split_once('?').expect("the declared query");
             let part = path.strip_suffix("/releases").expect("the declared path");

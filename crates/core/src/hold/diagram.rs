@@ -1,33 +1,33 @@
-//! The held write's lifecycle as a list of edges and as a picture, both drawn from the code.
+//! The lifecycle of a held write as a list of edges and as a diagram, both generated from the code.
 //!
-//! Takes nothing but the transition function; gives what it allows. The docs and the history
+//! Takes only the transition function; gives the edges it allows. The docs and the history
 //! checker use this list, so neither can drift from what runs.
 
 use crate::actor::Actor;
-use crate::clock::Timestamp;
-use crate::hold::{Claim, HoldState, Move, Phase, Staleness};
+use crate::clock::UtcMillis;
+use crate::hold::{AttemptPhase, HoldClaim, HoldMove, HoldState, StaleReason};
 use crate::ids::{ApprovalId, NodeName};
 
-/// One arrow of the lifecycle.
+/// One edge of the lifecycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Edge {
-    /// Where from.
+pub struct LifecycleEdge {
+    /// The state before the move.
     pub from: &'static str,
-    /// By which move.
+    /// The move.
     pub by: &'static str,
-    /// Where to.
+    /// The state after the move.
     pub to: &'static str,
 }
 
 /// Every edge that [`HoldState::apply`] allows, sorted.
 #[must_use]
-pub fn edges() -> Vec<Edge> {
-    let mut edges: Vec<Edge> = states()
+pub fn edges() -> Vec<LifecycleEdge> {
+    let mut edges: Vec<LifecycleEdge> = states()
         .into_iter()
         .flat_map(|state| {
             moves().into_iter().filter_map(move |step| {
                 let (from, by) = (state.word(), step.word());
-                state.clone().apply(step).ok().map(|next| Edge { from, by, to: next.word() })
+                state.clone().apply(step).ok().map(|next| LifecycleEdge { from, by, to: next.word() })
             })
         })
         .collect();
@@ -55,24 +55,24 @@ fn unreachable_node() -> Actor {
     panic!("`node` is a node name")
 }
 
-fn claim() -> Claim {
+fn claim() -> HoldClaim {
     let Actor::Node(node) = node() else { return claim() };
-    Claim { node, life: 1, epoch: 1, lease_until: Timestamp::default() }
+    HoldClaim { node, life: 1, epoch: 1, lease_until: UtcMillis::default() }
 }
 
 /// One sample of every state.
 #[must_use]
 pub fn states() -> Vec<HoldState> {
-    let (at, by, approval) = (Timestamp::default(), node(), ApprovalId::from_bits(1));
+    let (at, by, approval) = (UtcMillis::default(), node(), ApprovalId::from_bits(1));
     vec![
         HoldState::AwaitingApproval { approval },
         HoldState::Held { not_before: at },
         HoldState::Ready { not_before: at },
-        HoldState::Executing { claim: claim(), phase: Phase::Prepare },
-        HoldState::Executing { claim: claim(), phase: Phase::Armed },
+        HoldState::Executing { claim: claim(), phase: AttemptPhase::Prepare },
+        HoldState::Executing { claim: claim(), phase: AttemptPhase::Armed },
         HoldState::InDoubt { since: at, rounds: 0 },
         HoldState::NeedsHuman { code: "execute.needs_human".into() },
-        HoldState::Stale { why: Staleness::Downtime },
+        HoldState::Stale { why: StaleReason::Downtime },
         HoldState::Done { receipt: "receipt".into(), at },
         HoldState::Cancelled { by: by.clone(), at },
         HoldState::Denied { at },
@@ -85,32 +85,32 @@ pub fn states() -> Vec<HoldState> {
 
 /// One sample of every move, at a moment when every window has closed.
 #[must_use]
-pub fn moves() -> Vec<Move> {
-    let (at, by) = (Timestamp::default(), node());
+pub fn moves() -> Vec<HoldMove> {
+    let (at, by) = (UtcMillis::default(), node());
     let code = || "execute.refused".to_owned();
     vec![
-        Move::Approve { not_before: at },
-        Move::Deny { at },
-        Move::Expire { at },
-        Move::Cancel { by: by.clone(), at },
-        Move::PullBack { approval: ApprovalId::from_bits(2) },
-        Move::Block { at },
-        Move::SetAside { why: Staleness::Downtime },
-        Move::Rehold { not_before: at },
-        Move::ComeDue { now: at },
-        Move::SendNow { now: at },
-        Move::Claim { claim: claim(), now: at },
-        Move::Arm,
-        Move::Release { not_before: at },
-        Move::Retry { not_before: at },
-        Move::GiveUp { code: code(), at },
-        Move::Doubt { since: at },
-        Move::Inconclusive,
-        Move::AskHuman { code: code() },
-        Move::Complete { receipt: "receipt".into(), at },
-        Move::ProveAbsent { not_before: at },
-        Move::Revive { not_before: at },
-        Move::Discard { by, at },
+        HoldMove::Approve { not_before: at },
+        HoldMove::Deny { at },
+        HoldMove::Expire { at },
+        HoldMove::Cancel { by: by.clone(), at },
+        HoldMove::PullBack { approval: ApprovalId::from_bits(2) },
+        HoldMove::Block { at },
+        HoldMove::SetAside { why: StaleReason::Downtime },
+        HoldMove::Rehold { not_before: at },
+        HoldMove::ComeDue { now: at },
+        HoldMove::SendNow { now: at },
+        HoldMove::Claim { claim: claim(), now: at },
+        HoldMove::Arm,
+        HoldMove::Release { not_before: at },
+        HoldMove::Retry { not_before: at },
+        HoldMove::GiveUp { code: code(), at },
+        HoldMove::Doubt { since: at },
+        HoldMove::Inconclusive,
+        HoldMove::AskHuman { code: code() },
+        HoldMove::Complete { receipt: "receipt".into(), at },
+        HoldMove::ProveAbsent { not_before: at },
+        HoldMove::Revive { not_before: at },
+        HoldMove::Discard { by, at },
     ]
 }
 
@@ -119,12 +119,12 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// A new variant must be added to the samples: the words seen here are the words there are.
+    /// A new variant must be added to the samples: the names seen here are all names there are.
     #[test]
     fn the_samples_name_every_state_and_move_once() {
         let words: BTreeSet<_> = states().iter().map(HoldState::word).collect();
         assert_eq!(words.len(), 15);
-        let words: BTreeSet<_> = moves().iter().map(Move::word).collect();
+        let words: BTreeSet<_> = moves().iter().map(HoldMove::word).collect();
         assert_eq!(words.len(), 22);
     }
 

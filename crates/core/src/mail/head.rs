@@ -1,21 +1,21 @@
-//! The head of a mail, divided from its body by one strict reading.
+//! The header of a message, separated from its body by one strict parser.
 //!
-//! Takes the bytes of a mail or of one of its parts, gives its header fields as they stand there and where its body
-//! begins. Promise: one pass, no field value is interpreted, and whatever another reader could divide differently
-//! is said ([`Head::is_certain`]).
+//! Takes the bytes of a message or of one of its parts, gives its header fields as they stand there and where its body
+//! begins. Promise: one pass, no field value is interpreted, and a header that another parser could divide differently
+//! is marked ([`MailHead::is_certain`]).
 
 /// One header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Field<'m> {
+pub struct MailHeaderField<'m> {
     /// Its name as it was written.
     pub name: &'m [u8],
-    /// Everything behind the colon, folds included, without the line break at its end.
+    /// Everything after the colon, folds included, without the line break at its end.
     pub value: &'m [u8],
-    /// Where it begins.
+    /// The byte where it begins.
     pub at: usize,
 }
 
-impl Field<'_> {
+impl MailHeaderField<'_> {
     /// Whether it has this name, in whichever case.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
@@ -30,22 +30,22 @@ impl Field<'_> {
     }
 }
 
-/// A head.
+/// The header of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head<'m> {
+pub struct MailHead<'m> {
     /// Its fields, topmost first.
-    pub fields: Vec<Field<'m>>,
-    /// Where the first field may begin: behind the envelope line of a mailbox file, if there is one.
+    pub fields: Vec<MailHeaderField<'m>>,
+    /// Where the first field may begin: after the envelope line of a mailbox file, if there is one.
     pub start: usize,
     /// Where the body begins.
     pub body: usize,
-    /// Whether every reader divides it like this: each line is a field or continues one, no line ends with a lone
+    /// Whether every parser divides it like this: each line is a field or continues one, no line ends with a lone
     /// carriage return, and no zero byte stands in it.
     pub is_certain: bool,
 }
 
-impl<'m> Head<'m> {
-    /// Divides a mail.
+impl<'m> MailHead<'m> {
+    /// Separates the header of a message.
     #[must_use]
     pub fn of(bytes: &'m [u8]) -> Self {
         let envelope = bytes.starts_with(b"From ");
@@ -53,7 +53,7 @@ impl<'m> Head<'m> {
         Self::until(bytes, start, |_| false)
     }
 
-    /// Divides a part that begins at `start` and ends where a line says so.
+    /// Separates the header of a part that begins at `start` and ends at a line for which `ends` holds.
     #[must_use]
     pub fn until(bytes: &'m [u8], start: usize, ends: impl Fn(&[u8]) -> bool) -> Self {
         let mut head = Self { fields: Vec::new(), start, body: bytes.len(), is_certain: true };
@@ -80,9 +80,9 @@ impl<'m> Head<'m> {
                 }
             } else if let Some(colon) = name_end(line) {
                 let (name, value) = line.split_at(colon);
-                head.fields.push(Field { name, value: value.get(1..).unwrap_or_default(), at });
+                head.fields.push(MailHeaderField { name, value: value.get(1..).unwrap_or_default(), at });
             } else {
-                // Some readers skip such a line, some take it for the beginning of the body.
+                // Some parsers skip such a line, some take it for the beginning of the body.
                 (head.body, head.is_certain) = (at, false);
                 break;
             }
@@ -92,22 +92,22 @@ impl<'m> Head<'m> {
     }
 
     /// The fields of this name, topmost first.
-    pub fn named(&self, name: &str) -> impl Iterator<Item = &Field<'m>> {
+    pub fn named(&self, name: &str) -> impl Iterator<Item = &MailHeaderField<'m>> {
         self.fields.iter().filter(move |field| field.is(name))
     }
 
-    /// The one value of a field; nothing if there is none, and the first where several say the same.
+    /// The value of a field; `None` if there is none, and the first where several are equal.
     ///
     /// # Errors
-    /// The first of several that say different things.
-    pub fn one(&self, name: &str) -> Result<Option<&Field<'m>>, &Field<'m>> {
+    /// The first of several that differ.
+    pub fn single_field(&self, name: &str) -> Result<Option<&MailHeaderField<'m>>, &MailHeaderField<'m>> {
         let mut all = self.named(name);
         let Some(first) = all.next() else { return Ok(None) };
         if all.all(|other| other.unfolded() == first.unfolded()) { Ok(Some(first)) } else { Err(first) }
     }
 }
 
-/// Where the line behind this one begins.
+/// Where the line after this one begins.
 #[must_use]
 pub fn next_line(bytes: &[u8], at: usize) -> usize {
     let rest = bytes.get(at..).unwrap_or_default();
@@ -124,7 +124,7 @@ pub fn line(bytes: &[u8], at: usize, next: usize) -> &[u8] {
     }
 }
 
-/// Where the name of a field ends; nothing if the line is none.
+/// Where the name of a field ends; `None` if the line is not a field.
 fn name_end(line: &[u8]) -> Option<usize> {
     let colon = line.iter().position(|&byte| byte == b':')?;
     let name = line.get(..colon)?;
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn names(text: &str) -> (Vec<String>, usize, bool) {
-        let head = Head::of(text.as_bytes());
+        let head = MailHead::of(text.as_bytes());
         let names = head.fields.iter().map(|field| String::from_utf8_lossy(field.name).into_owned()).collect();
         (names, head.body, head.is_certain)
     }
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn folds_belong_to_their_field() {
-        let head = Head::of(b"To: a,\r\n b\r\n\tc\r\nX: y\r\n\r\n");
+        let head = MailHead::of(b"To: a,\r\n b\r\n\tc\r\nX: y\r\n\r\n");
         assert_eq!(head.fields[0].unfolded(), "a, b\tc");
         assert_eq!(head.fields.len(), 2);
         assert!(head.is_certain);
@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn several_fields_of_a_name_are_one_only_if_they_say_the_same() {
-        let head = Head::of(b"From: a\nFROM:  a\nSubject: x\nSubject: y\n\n");
-        assert!(head.one("from").unwrap().is_some());
-        assert!(head.one("subject").is_err() && head.one("to").unwrap().is_none());
+        let head = MailHead::of(b"From: a\nFROM:  a\nSubject: x\nSubject: y\n\n");
+        assert!(head.single_field("from").unwrap().is_some());
+        assert!(head.single_field("subject").is_err() && head.single_field("to").unwrap().is_none());
     }
 }

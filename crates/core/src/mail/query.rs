@@ -1,13 +1,13 @@
 //! A search as typed: `from: to: subject: label: before: after: is: has:` and free words.
 //!
-//! Takes a line of text, gives a [`Query`] or says what is wrong with it. Promise: a filter nobody knows
-//! is an error, never a word; nothing of the text but letters and digits reaches the index.
+//! Takes a line of text, gives a [`MailSearchQuery`] or says what is wrong with it. Promise: an unknown filter
+//! is an error, never a word; only letters and digits of the text reach the index.
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 use super::words;
-use crate::clock::Timestamp;
+use crate::clock::UtcMillis;
 
 /// Longest query, in bytes.
 pub const LONGEST: usize = 512;
@@ -16,12 +16,12 @@ pub const MOST: usize = 24;
 
 /// Part of a message in which a word is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Field {
+pub enum MailSearchField {
     /// Anywhere.
     Any,
     /// Its sender.
     From,
-    /// Those it went to.
+    /// Its recipients.
     To,
     /// Its subject.
     Subject,
@@ -29,28 +29,28 @@ pub enum Field {
 
 /// Words that must (or must not) be found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Term {
-    /// Where.
-    pub field: Field,
+pub struct MailSearchTerm {
+    /// The part of the message.
+    pub field: MailSearchField,
     /// One word, or several that stand side by side in this order.
     pub words: Vec<String>,
-    /// Whether the last word may go on.
+    /// Whether the last word may be the beginning of a longer one.
     pub open: bool,
     /// Whether it must be absent instead.
     pub not: bool,
 }
 
-/// A search, understood.
+/// A parsed search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Query {
-    /// What the words must be.
-    pub terms: Vec<Term>,
+pub struct MailSearchQuery {
+    /// Words that must or must not be found.
+    pub terms: Vec<MailSearchTerm>,
     /// Labels it must carry, as typed.
     pub labels: Vec<String>,
-    /// Received at or after this.
-    pub after: Option<Timestamp>,
-    /// Received before this.
-    pub before: Option<Timestamp>,
+    /// Received at or after this time.
+    pub after: Option<UtcMillis>,
+    /// Received before this time.
+    pub before: Option<UtcMillis>,
     /// Whether it must be unread, or read.
     pub unread: Option<bool>,
     /// Whether it must carry a file, or none.
@@ -59,7 +59,7 @@ pub struct Query {
 
 /// Why a search was not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum QueryError {
+pub enum MailSearchError {
     /// Too long, or of too many parts.
     #[error("a search has at most {MOST} parts and {LONGEST} bytes")]
     TooLong,
@@ -74,12 +74,12 @@ pub enum QueryError {
     /// A value the filter does not take.
     #[error("`{filter}:` takes {takes}")]
     Value {
-        /// Which one.
+        /// The filter.
         filter: &'static str,
-        /// What it takes.
+        /// The values it takes.
         takes: &'static str,
     },
-    /// A minus in front of a filter that cannot be turned round.
+    /// A minus before a filter that cannot be negated.
     #[error("`-{0}:` is not possible")]
     Not(&'static str),
     /// Only things that must be absent.
@@ -87,7 +87,7 @@ pub enum QueryError {
     OnlyNot,
 }
 
-impl QueryError {
+impl MailSearchError {
     /// Stable code.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -103,39 +103,39 @@ impl QueryError {
 /// Reads a search.
 ///
 /// # Errors
-/// When it is too long or uses a filter in a way that has no meaning.
-pub fn parse(text: &str) -> Result<Query, QueryError> {
+/// When it is too long or uses a filter in an invalid way.
+pub fn parse(text: &str) -> Result<MailSearchQuery, MailSearchError> {
     if text.len() > LONGEST {
-        return Err(QueryError::TooLong);
+        return Err(MailSearchError::TooLong);
     }
-    let mut query = Query::default();
+    let mut query = MailSearchQuery::default();
     let mut rest = text.trim_start();
     let mut parts = 0;
     while !rest.is_empty() {
         parts += 1;
         if parts > MOST {
-            return Err(QueryError::TooLong);
+            return Err(MailSearchError::TooLong);
         }
         let (part, after) = part(rest);
         query.add(&part)?;
         rest = after.trim_start();
     }
     if !query.terms.is_empty() && query.terms.iter().all(|term| term.not) && !query.has_filter() {
-        return Err(QueryError::OnlyNot);
+        return Err(MailSearchError::OnlyNot);
     }
     Ok(query)
 }
 
 /// One part as typed.
 #[derive(Debug, PartialEq, Eq)]
-struct Part<'t> {
+struct MailSearchPart<'t> {
     not: bool,
     filter: Option<&'t str>,
     value: &'t str,
     quoted: bool,
 }
 
-fn part(text: &str) -> (Part<'_>, &str) {
+fn part(text: &str) -> (MailSearchPart<'_>, &str) {
     let (not, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let name = text.find(|c: char| !c.is_ascii_alphabetic() && c != '_').unwrap_or(text.len());
     let (filter, text) = match text.split_at_checked(name) {
@@ -145,16 +145,16 @@ fn part(text: &str) -> (Part<'_>, &str) {
         _ => (None, text),
     };
     if let Some(inside) = text.strip_prefix('"') {
-        // A quotation mark that is never closed goes on to the end.
+        // An open quotation mark extends to the end.
         let (value, rest) = inside.split_once('"').unwrap_or((inside, ""));
-        return (Part { not, filter, value, quoted: true }, rest);
+        return (MailSearchPart { not, filter, value, quoted: true }, rest);
     }
     let (value, rest) =
         text.split_at_checked(text.find(char::is_whitespace).unwrap_or(text.len())).unwrap_or((text, ""));
-    (Part { not, filter, value, quoted: false }, rest)
+    (MailSearchPart { not, filter, value, quoted: false }, rest)
 }
 
-impl Query {
+impl MailSearchQuery {
     fn has_filter(&self) -> bool {
         !self.labels.is_empty()
             || self.after.is_some()
@@ -163,20 +163,20 @@ impl Query {
             || self.attachment.is_some()
     }
 
-    fn add(&mut self, part: &Part<'_>) -> Result<(), QueryError> {
+    fn add(&mut self, part: &MailSearchPart<'_>) -> Result<(), MailSearchError> {
         let plain = |filter: &'static str| match (part.not, part.value.is_empty()) {
-            (true, _) => Err(QueryError::Not(filter)),
-            (false, true) => Err(QueryError::Empty(filter)),
+            (true, _) => Err(MailSearchError::Not(filter)),
+            (false, true) => Err(MailSearchError::Empty(filter)),
             (false, false) => Ok(part.value),
         };
         let Some(filter) = part.filter else {
-            self.words(Field::Any, part);
+            self.words(MailSearchField::Any, part);
             return Ok(());
         };
         match filter.to_ascii_lowercase().as_str() {
-            "from" => self.filtered("from", Field::From, part),
-            "to" => self.filtered("to", Field::To, part),
-            "subject" => self.filtered("subject", Field::Subject, part),
+            "from" => self.filtered("from", MailSearchField::From, part),
+            "to" => self.filtered("to", MailSearchField::To, part),
+            "subject" => self.filtered("subject", MailSearchField::Subject, part),
             "label" | "in" => {
                 self.labels.push(plain("label")?.to_owned());
                 Ok(())
@@ -193,7 +193,7 @@ impl Query {
                 self.unread = Some(match part.value {
                     "unread" => !part.not,
                     "read" => part.not,
-                    _ => return Err(QueryError::Value { filter: "is", takes: "`unread` or `read`" }),
+                    _ => return Err(MailSearchError::Value { filter: "is", takes: "`unread` or `read`" }),
                 });
                 Ok(())
             }
@@ -201,33 +201,38 @@ impl Query {
                 self.attachment = Some(!part.not);
                 Ok(())
             }
-            "has" => Err(QueryError::Value { filter: "has", takes: "`attachment`" }),
-            _ => Err(QueryError::UnknownFilter(filter.chars().take(32).collect())),
+            "has" => Err(MailSearchError::Value { filter: "has", takes: "`attachment`" }),
+            _ => Err(MailSearchError::UnknownFilter(filter.chars().take(32).collect())),
         }
     }
 
-    fn filtered(&mut self, name: &'static str, field: Field, part: &Part<'_>) -> Result<(), QueryError> {
+    fn filtered(
+        &mut self,
+        name: &'static str,
+        field: MailSearchField,
+        part: &MailSearchPart<'_>,
+    ) -> Result<(), MailSearchError> {
         if words::of(part.value).is_empty() {
-            return Err(QueryError::Empty(name));
+            return Err(MailSearchError::Empty(name));
         }
         self.words(field, part);
         Ok(())
     }
 
-    fn words(&mut self, field: Field, part: &Part<'_>) {
+    fn words(&mut self, field: MailSearchField, part: &MailSearchPart<'_>) {
         let words = words::of(part.value);
         let open = !part.quoted && part.value.ends_with('*') && words.last().is_some_and(|word| word.len() >= 3);
         if !words.is_empty() {
-            self.terms.push(Term { field, words, open, not: part.not });
+            self.terms.push(MailSearchTerm { field, words, open, not: part.not });
         }
     }
 }
 
-fn day(filter: &'static str, text: &str) -> Result<Timestamp, QueryError> {
-    let wrong = QueryError::Value { filter, takes: "a day as `2026-11-30`" };
+fn day(filter: &'static str, text: &str) -> Result<UtcMillis, MailSearchError> {
+    let wrong = MailSearchError::Value { filter, takes: "a day as `2026-11-30`" };
     let date: Date = text.replace('/', "-").parse().map_err(|_| wrong.clone())?;
     let zoned = date.to_zoned(TimeZone::UTC).map_err(|_| wrong)?;
-    Ok(Timestamp::from_millis(zoned.timestamp().as_millisecond()))
+    Ok(UtcMillis::from_millis(zoned.timestamp().as_millisecond()))
 }
 
 #[cfg(test)]
@@ -235,8 +240,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn term(field: Field, words: &[&str]) -> Term {
-        Term { field, words: words.iter().map(ToString::to_string).collect(), open: false, not: false }
+    fn term(field: MailSearchField, words: &[&str]) -> MailSearchTerm {
+        MailSearchTerm { field, words: words.iter().map(ToString::to_string).collect(), open: false, not: false }
     }
 
     #[test]
@@ -246,10 +251,10 @@ mod tests {
         assert_eq!(
             query.terms,
             [
-                term(Field::From, &["ana"]),
-                term(Field::Any, &["invoice"]),
-                term(Field::Any, &["due", "soon"]),
-                term(Field::Subject, &["q3", "report"]),
+                term(MailSearchField::From, &["ana"]),
+                term(MailSearchField::Any, &["invoice"]),
+                term(MailSearchField::Any, &["due", "soon"]),
+                term(MailSearchField::Subject, &["q3", "report"]),
             ]
         );
         assert_eq!((query.labels, query.unread, query.attachment), (vec!["Work".to_owned()], Some(true), Some(true)));
@@ -270,7 +275,7 @@ mod tests {
         assert_eq!(parse("-label:Work").unwrap_err().code(), "search.not");
         assert_eq!(parse("-spam").unwrap_err().code(), "search.not");
         assert_eq!(parse(&"a ".repeat(MOST + 1)).unwrap_err().code(), "search.too_long");
-        assert_eq!(parse("\"re: hello\"").unwrap().terms, [term(Field::Any, &["re", "hello"])]);
+        assert_eq!(parse("\"re: hello\"").unwrap().terms, [term(MailSearchField::Any, &["re", "hello"])]);
     }
 
     #[test]

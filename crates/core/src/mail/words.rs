@@ -1,10 +1,10 @@
-//! Where one word ends and the next begins, for everything that searches mail.
+//! Splits text into words, for everything that searches mail.
 //!
 //! Takes any text, gives its words folded: lower case, Latin letters without their accents, every sign
 //! of a script without spaces as a word of its own. Promise: a word holds letters and digits only, so it
 //! means nothing to a query language.
 
-/// Longest word that is kept, in bytes; what is longer was not written by people.
+/// Longest word that is kept, in bytes; people do not write longer ones.
 pub const LONGEST: usize = 48;
 
 /// Calls back with each word of a text and where it stands, in bytes.
@@ -57,14 +57,14 @@ fn push_folded(word: &mut String, c: char) {
     for lower in c.to_lowercase() {
         match plain(lower) {
             Some(letters) => word.push_str(letters),
-            // Marks that only ever change the letter before them.
+            // Marks that only change the letter before them.
             None if matches!(lower, '\u{300}'..='\u{36f}') => {}
             None => word.push(lower),
         }
     }
 }
 
-/// The plain letters behind an accented Latin one.
+/// The plain letters of an accented Latin letter.
 const fn plain(c: char) -> Option<&'static str> {
     Some(match c {
         'à'..='å' | 'ā' | 'ă' | 'ą' => "a",

@@ -1,4 +1,4 @@
-//! What must hold for a rule to apply.
+//! Conditions: what must hold for a rule to apply.
 //!
 //! Takes the facts of a call; answers holds, fails, or broken. Promise: a value of an unexpected shape is
 //! broken, never quietly false, and the answer depends on nothing but the facts.
@@ -10,35 +10,35 @@ use jiff::tz::TimeZone;
 use regex::Regex;
 use serde_json::Value;
 
-use super::facts::{Facts, each_address};
-use super::path::{Glob, Normal, Prefixes};
-use super::question::Origins;
+use super::facts::{CallFacts, each_address};
+use super::input::TargetOrigins;
+use super::path::{NormalPath, PathGlobPattern, PathPrefixes};
 use super::suggest::{escape, show_value};
 use crate::capability::ParamKind;
 use crate::shell::pattern::CommandPattern;
-use files::Folders;
+use files::RuleFolders;
 
 pub(crate) mod files;
 mod files_read;
 mod range;
 pub(crate) mod read;
-pub(crate) mod span;
+pub(crate) mod time;
 
 /// Whether a condition holds for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum ConditionTruth {
     Yes,
     No,
     /// It could not be decided; the text says why.
     Broken(&'static str),
 }
 
-impl Held {
+impl ConditionTruth {
     const fn of(truth: bool) -> Self {
         if truth { Self::Yes } else { Self::No }
     }
 
-    /// Both must hold. What fails for sure fails whatever the other one is.
+    /// Both must hold. If one fails for certain, the result is a failure, whatever the other one is.
     pub(crate) const fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::No, _) | (_, Self::No) => Self::No,
@@ -48,7 +48,7 @@ impl Held {
     }
 }
 
-/// Of several values, how many must do.
+/// How many of several values must satisfy a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quantifier {
     /// All, and there is at least one.
@@ -59,7 +59,7 @@ pub(crate) enum Quantifier {
 
 /// `<`, `<=`, `>`, `>=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Comparison {
+pub(crate) enum ComparisonOperator {
     Lt,
     Lte,
     Gt,
@@ -68,31 +68,31 @@ pub(crate) enum Comparison {
 
 /// One condition of a rule.
 #[derive(Debug, Clone)]
-pub(crate) enum Condition {
-    PathPrefix { of: Quantifier, prefixes: Prefixes },
-    PathGlob { of: Quantifier, globs: Vec<Glob> },
-    Compare { argument: Box<str>, by: Comparison, bound: f64 },
+pub(crate) enum RuleCondition {
+    PathPrefix { of: Quantifier, prefixes: PathPrefixes },
+    PathGlob { of: Quantifier, globs: Vec<PathGlobPattern> },
+    Compare { argument: Box<str>, by: ComparisonOperator, bound: f64 },
     OneOf { argument: Box<str>, of: Quantifier, values: Vec<Value> },
     Matches { argument: Box<str>, of: Quantifier, regex: Regex, text: Box<str> },
-    ContentSize { by: Comparison, bound: u64 },
+    ContentSize { by: ComparisonOperator, bound: u64 },
     RecipientsWithin { domains: Vec<Box<str>> },
     RecipientsMax(u64),
-    Hours(Hours),
+    Hours(WeeklyHours),
     Tainted(bool),
     Session(Vec<Box<str>>),
     Account(Vec<Box<str>>),
-    Targets(Origins),
+    Targets(TargetOrigins),
     Commands(Vec<CommandPattern>),
-    WritesWithin(Folders),
-    ReadsWithin(Folders),
+    WritesWithin(RuleFolders),
+    ReadsWithin(RuleFolders),
     HostsWithin(Vec<Box<str>>),
-    NamedPath(Vec<Glob>),
-    WrittenPath(Vec<Glob>),
+    NamedPath(Vec<PathGlobPattern>),
+    WrittenPath(Vec<PathGlobPattern>),
 }
 
 /// A part of the day, on some days, in a zone.
 #[derive(Debug, Clone)]
-pub(crate) struct Hours {
+pub(crate) struct WeeklyHours {
     /// Minutes after midnight, first one included.
     pub(crate) from: u16,
     /// Minutes after midnight, not included; smaller than `from` when the part crosses midnight.
@@ -103,18 +103,20 @@ pub(crate) struct Hours {
     pub(crate) zone_name: Box<str>,
 }
 
-impl Condition {
-    /// Whether it holds.
-    pub(crate) fn test(&self, facts: &Facts<'_>) -> Held {
+impl RuleCondition {
+    /// Whether it holds for a call.
+    pub(crate) fn test(&self, facts: &CallFacts<'_>) -> ConditionTruth {
         match self {
-            Self::PathPrefix { of, prefixes } => paths(facts, *of, |path| prefixes.hold(path)),
+            Self::PathPrefix { of, prefixes } => paths(facts, *of, |path| prefixes.contains(path)),
             Self::PathGlob { of, globs } => paths(facts, *of, |path| globs.iter().any(|glob| glob.matches(path))),
             Self::Compare { argument, by, bound } => match facts.argument(argument) {
-                None => Held::No,
-                Some(Value::Number(number)) => number
-                    .as_f64()
-                    .map_or(Held::Broken("not a number we can compare"), |n| Held::of(by.compare(n, *bound))),
-                Some(_) => Held::Broken("the argument is not a number"),
+                None => ConditionTruth::No,
+                Some(Value::Number(number)) => {
+                    number.as_f64().map_or(ConditionTruth::Broken("not a number we can compare"), |n| {
+                        ConditionTruth::of(by.compare(n, *bound))
+                    })
+                }
+                Some(_) => ConditionTruth::Broken("the argument is not a number"),
             },
             Self::OneOf { argument, of, values } => {
                 let kind = facts.kind(argument);
@@ -124,28 +126,28 @@ impl Condition {
                 let kind = facts.kind(argument);
                 elements(facts.argument(argument), kind, *of, |value| matches(regex, kind, value))
             }
-            Self::ContentSize { by, bound } => content_size(facts).map_or_else(Held::Broken, |size| {
-                Held::of(size.is_some_and(|size| by.compare(size as f64, *bound as f64)))
+            Self::ContentSize { by, bound } => content_size(facts).map_or_else(ConditionTruth::Broken, |size| {
+                ConditionTruth::of(size.is_some_and(|size| by.compare(size as f64, *bound as f64)))
             }),
             Self::RecipientsWithin { domains } => {
                 let mut inside = true;
                 let count = facts.recipients(|_, domain| {
                     inside &= domains.iter().any(|own| own.eq_ignore_ascii_case(domain));
                 });
-                count.map_or_else(Held::Broken, |count| Held::of(count.is_some() && inside))
+                count.map_or_else(ConditionTruth::Broken, |count| ConditionTruth::of(count.is_some() && inside))
             }
             Self::RecipientsMax(max) => facts
                 .recipients(|_, _| {})
-                .map_or_else(Held::Broken, |count| Held::of(count.is_some_and(|n| n <= *max))),
-            Self::Hours(hours) => hours.hold(facts.question.now),
-            Self::Tainted(expected) => Held::of(facts.question.tainted == *expected),
-            Self::Session(sessions) => Held::of(listed(sessions, facts.question.session)),
-            Self::Account(accounts) => Held::of(listed(accounts, facts.question.account)),
+                .map_or_else(ConditionTruth::Broken, |count| ConditionTruth::of(count.is_some_and(|n| n <= *max))),
+            Self::Hours(hours) => hours.test_at(facts.question.now),
+            Self::Tainted(expected) => ConditionTruth::of(facts.question.tainted == *expected),
+            Self::Session(sessions) => ConditionTruth::of(listed(sessions, facts.question.session)),
+            Self::Account(accounts) => ConditionTruth::of(listed(accounts, facts.question.account)),
             Self::Targets(allowed) => match facts.question.targets {
-                None => Held::Broken("nobody looked where the targets come from"),
-                Some(origins) => Held::of(!origins.is_empty() && origins.within(*allowed)),
+                None => ConditionTruth::Broken("the origin of the targets was not checked"),
+                Some(origins) => ConditionTruth::of(!origins.is_empty() && origins.is_subset_of(*allowed)),
             },
-            Self::Commands(patterns) => files::commands(patterns, facts),
+            Self::Commands(patterns) => files::test_commands(patterns, facts),
             Self::WritesWithin(folders) => files::writes_within(folders, facts),
             Self::ReadsWithin(folders) => files::reads_within(folders, facts),
             Self::HostsWithin(hosts) => files::hosts_within(hosts, facts),
@@ -154,15 +156,15 @@ impl Condition {
         }
     }
 
-    /// What the call has instead, for people.
-    pub(crate) fn found(&self, facts: &Facts<'_>) -> String {
+    /// What the call has instead, in words for people.
+    pub(crate) fn describe_found(&self, facts: &CallFacts<'_>) -> String {
         match self {
             Self::PathPrefix { .. } | Self::PathGlob { .. } => {
                 let paths = facts.paths();
                 match paths.broken {
                     Some(fault) => fault.to_string(),
                     None if paths.is_empty() => "the call has no path".into(),
-                    None => join(paths.iter().map(Normal::as_str)),
+                    None => join(paths.iter().map(NormalPath::as_str)),
                 }
             }
             Self::Compare { argument, .. } | Self::OneOf { argument, .. } | Self::Matches { argument, .. } => {
@@ -190,7 +192,7 @@ impl Condition {
             Self::Session(_) => named("session", facts.question.session),
             Self::Account(_) => named("account", facts.question.account),
             Self::Targets(_) => match facts.question.targets {
-                None => "nobody looked where the targets come from".into(),
+                None => "the origin of the targets was not checked".into(),
                 Some(origins) if origins.is_empty() => "the call has no targets".into(),
                 Some(origins) => format!("the targets are {origins}"),
             },
@@ -229,7 +231,7 @@ impl Condition {
     }
 }
 
-impl fmt::Display for Condition {
+impl fmt::Display for RuleCondition {
     /// `key: value`, the same text for the same meaning.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.key())?;
@@ -283,33 +285,38 @@ fn listed(list: &[Box<str>], value: Option<&str>) -> bool {
 }
 
 /// SECURITY: a call with any path that cannot be compared is broken for every path condition.
-fn paths(facts: &Facts<'_>, of: Quantifier, holds: impl Fn(&Normal<'_>) -> bool) -> Held {
+fn paths(facts: &CallFacts<'_>, of: Quantifier, holds: impl Fn(&NormalPath<'_>) -> bool) -> ConditionTruth {
     let paths = facts.paths();
     if paths.broken.is_some() {
-        return Held::Broken("a path cannot be compared");
+        return ConditionTruth::Broken("a path cannot be compared");
     }
-    Held::of(match of {
+    ConditionTruth::of(match of {
         Quantifier::Every => !paths.is_empty() && paths.iter().all(holds),
         Quantifier::Any => paths.iter().any(holds),
     })
 }
 
 /// Tests a value, or each element of a list.
-fn elements(value: Option<&Value>, kind: Option<ParamKind>, of: Quantifier, test: impl Fn(&Value) -> Held) -> Held {
-    let Some(value) = value else { return Held::No };
+fn elements(
+    value: Option<&Value>,
+    kind: Option<ParamKind>,
+    of: Quantifier,
+    test: impl Fn(&Value) -> ConditionTruth,
+) -> ConditionTruth {
+    let Some(value) = value else { return ConditionTruth::No };
     let mut held = match of {
-        Quantifier::Every => Held::Yes,
-        Quantifier::Any => Held::No,
+        Quantifier::Every => ConditionTruth::Yes,
+        Quantifier::Any => ConditionTruth::No,
     };
     let mut count = 0;
-    let mut add = |one: Held| {
+    let mut add = |one: ConditionTruth| {
         count += 1;
         held = match of {
             Quantifier::Every => held.and(one),
             Quantifier::Any => match (held, one) {
-                (Held::Yes, _) | (_, Held::Yes) => Held::Yes,
-                (Held::Broken(why), _) | (_, Held::Broken(why)) => Held::Broken(why),
-                (Held::No, Held::No) => Held::No,
+                (ConditionTruth::Yes, _) | (_, ConditionTruth::Yes) => ConditionTruth::Yes,
+                (ConditionTruth::Broken(why), _) | (_, ConditionTruth::Broken(why)) => ConditionTruth::Broken(why),
+                (ConditionTruth::No, ConditionTruth::No) => ConditionTruth::No,
             },
         };
     };
@@ -323,45 +330,49 @@ fn elements(value: Option<&Value>, kind: Option<ParamKind>, of: Quantifier, test
         (Value::Array(list), _) => list.iter().for_each(|item| add(test(item))),
         (value, _) => add(test(value)),
     }
-    if count == 0 { Held::No } else { held }
+    if count == 0 { ConditionTruth::No } else { held }
 }
 
-/// Hands every address of a recipients argument to the test, bare and in lower case.
-fn each_recipient(value: &Value, add: &mut impl FnMut(Held), test: &impl Fn(&Value) -> Held) {
-    let Some(text) = value.as_str() else { return add(Held::Broken("a recipient is not a text")) };
+/// Tests every address of a recipients argument, without its display name and in lower case.
+fn each_recipient(value: &Value, add: &mut impl FnMut(ConditionTruth), test: &impl Fn(&Value) -> ConditionTruth) {
+    let Some(text) = value.as_str() else { return add(ConditionTruth::Broken("a recipient is not a text")) };
     let read = each_address(text, &mut |local, domain| {
         add(test(&Value::String(format!("{local}@{domain}").to_ascii_lowercase())));
     });
     if let Err(why) = read {
-        add(Held::Broken(why));
+        add(ConditionTruth::Broken(why));
     }
 }
 
-fn one_of(values: &[Value], kind: Option<ParamKind>, value: &Value) -> Held {
+fn one_of(values: &[Value], kind: Option<ParamKind>, value: &Value) -> ConditionTruth {
     match (value, kind) {
-        (Value::String(text), Some(ParamKind::Path)) => match Normal::new(text) {
-            Ok(path) => Held::of(values.iter().any(|own| own.as_str() == Some(path.as_str()))),
-            Err(_) => Held::Broken("a path cannot be compared"),
+        (Value::String(text), Some(ParamKind::Path)) => match NormalPath::new(text) {
+            Ok(path) => ConditionTruth::of(values.iter().any(|own| own.as_str() == Some(path.as_str()))),
+            Err(_) => ConditionTruth::Broken("a path cannot be compared"),
         },
         (Value::Number(number), _) => {
-            Held::of(values.iter().any(|own| own.is_number() && own.as_f64() == number.as_f64()))
+            ConditionTruth::of(values.iter().any(|own| own.is_number() && own.as_f64() == number.as_f64()))
         }
-        (Value::String(_) | Value::Bool(_), _) => Held::of(values.contains(value)),
-        (Value::Null | Value::Array(_) | Value::Object(_), _) => Held::Broken("the argument is not a single value"),
+        (Value::String(_) | Value::Bool(_), _) => ConditionTruth::of(values.contains(value)),
+        (Value::Null | Value::Array(_) | Value::Object(_), _) => {
+            ConditionTruth::Broken("the argument is not a single value")
+        }
     }
 }
 
-fn matches(regex: &Regex, kind: Option<ParamKind>, value: &Value) -> Held {
+fn matches(regex: &Regex, kind: Option<ParamKind>, value: &Value) -> ConditionTruth {
     match (value, kind) {
-        (Value::String(text), Some(ParamKind::Path)) => Normal::new(text)
-            .map_or(Held::Broken("a path cannot be compared"), |path| Held::of(regex.is_match(path.as_str()))),
-        (Value::String(text), _) => Held::of(regex.is_match(text)),
-        _ => Held::Broken("the argument is not a text"),
+        (Value::String(text), Some(ParamKind::Path)) => NormalPath::new(text)
+            .map_or(ConditionTruth::Broken("a path cannot be compared"), |path| {
+                ConditionTruth::of(regex.is_match(path.as_str()))
+            }),
+        (Value::String(text), _) => ConditionTruth::of(regex.is_match(text)),
+        _ => ConditionTruth::Broken("the argument is not a text"),
     }
 }
 
-/// Bytes of all content arguments together; nothing if the capability has none.
-fn content_size(facts: &Facts<'_>) -> Result<Option<u64>, &'static str> {
+/// Bytes of all content arguments together; `None` if the capability has none.
+fn content_size(facts: &CallFacts<'_>) -> Result<Option<u64>, &'static str> {
     if !facts.can_have(ParamKind::Content) {
         return Ok(None);
     }
@@ -373,7 +384,7 @@ fn content_size(facts: &Facts<'_>) -> Result<Option<u64>, &'static str> {
     Ok(Some(total))
 }
 
-impl Comparison {
+impl ComparisonOperator {
     fn compare(self, left: f64, right: f64) -> bool {
         match self {
             Self::Lt => left < right,
@@ -393,11 +404,13 @@ impl Comparison {
     }
 }
 
-impl Hours {
-    fn hold(&self, now: crate::Timestamp) -> Held {
-        let Some((weekday, minute)) = self.local(now) else { return Held::Broken("the time is outside the calendar") };
+impl WeeklyHours {
+    fn test_at(&self, now: crate::UtcMillis) -> ConditionTruth {
+        let Some((weekday, minute)) = self.local(now) else {
+            return ConditionTruth::Broken("the time is outside the calendar");
+        };
         let on = |day: Weekday| self.days & (1 << day.to_monday_zero_offset()) != 0;
-        Held::of(if self.from < self.to {
+        ConditionTruth::of(if self.from < self.to {
             on(weekday) && (self.from..self.to).contains(&minute)
         } else {
             // The small hours belong to the day on which the part began.
@@ -406,17 +419,17 @@ impl Hours {
     }
 
     /// Weekday and minute of the day on the clocks of the zone.
-    fn local(&self, now: crate::Timestamp) -> Option<(Weekday, u16)> {
+    fn local(&self, now: crate::UtcMillis) -> Option<(Weekday, u16)> {
         let moment = jiff::Timestamp::from_millisecond(now.as_millis()).ok()?;
         let local = self.zone.to_datetime(moment);
         let minute = u16::try_from(local.hour()).ok()? * 60 + u16::try_from(local.minute()).ok()?;
         Some((local.weekday(), minute))
     }
 
-    fn found(&self, now: crate::Timestamp) -> String {
+    fn found(&self, now: crate::UtcMillis) -> String {
         match self.local(now) {
             Some((day, minute)) => {
-                let day = span::DAYS.get(day.to_monday_zero_offset() as usize).copied().unwrap_or("?");
+                let day = time::DAYS.get(day.to_monday_zero_offset() as usize).copied().unwrap_or("?");
                 format!("it is {day} {:02}:{:02} in {}", minute / 60, minute % 60, self.zone_name)
             }
             None => "the time is outside the calendar".into(),
@@ -424,13 +437,13 @@ impl Hours {
     }
 }
 
-impl fmt::Display for Hours {
+impl fmt::Display for WeeklyHours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clock = |minute: u16| format!("{:02}:{:02}", minute / 60, minute % 60);
         write!(f, "{} to {}", clock(self.from), clock(self.to))?;
-        if self.days != span::ALL_DAYS {
+        if self.days != time::ALL_DAYS {
             let days: Vec<&str> =
-                (0..7).zip(span::DAYS).filter(|(n, _)| self.days & (1 << n) != 0).map(|(_, d)| d).collect();
+                (0..7).zip(time::DAYS).filter(|(n, _)| self.days & (1 << n) != 0).map(|(_, d)| d).collect();
             write!(f, " on {}", days.join(", "))?;
         }
         write!(f, " in {}", self.zone_name)

@@ -1,7 +1,7 @@
-//! What a change of policy changes: per agent and capability, looser or stricter.
+//! Policy differences: per agent and capability, looser or stricter.
 //!
 //! Takes two policies; compares them over every agent with a file and every other agent, times every
-//! capability either knows or names, and asks both all questions their tests ask. It compares rules and
+//! capability either knows or names, and puts all questions of their tests to both. It compares rules and
 //! how far they can reach, not only their text: a moved line or a new comment is no change.
 
 use std::collections::BTreeSet;
@@ -10,10 +10,10 @@ use std::fmt;
 use serde::Serialize;
 
 use super::Policy;
-use super::index::Name;
-use super::judge::Base;
-use super::layer::File;
-use super::pattern::Pattern;
+use super::index::IndexedName;
+use super::judge::VerdictBase;
+use super::layer::PolicyFile;
+use super::pattern::CapabilityPattern;
 use super::rule::Rule;
 use crate::capability::Capability;
 use crate::ids::{AgentName, CapabilityName};
@@ -21,76 +21,76 @@ use crate::tier::Tier;
 
 /// All differences in behaviour.
 #[derive(Debug, Clone, Serialize)]
-pub struct Diff {
+pub struct PolicyDiff {
     /// Version of the old policy.
     pub old: String,
     /// Version of the new policy.
     pub new: String,
     /// By agent and capability.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PolicyChange>,
     /// Questions from the tests of both that are answered differently.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<TierChange>,
 }
 
 /// One agent and capability for which the rules changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Change {
-    /// Whom it concerns; nothing stands for all agents without a file.
+pub struct PolicyChange {
+    /// The agent; `None` stands for all agents without a file.
     pub agent: Option<AgentName>,
-    /// The capability, or the start of names that only rules speak of (`custom:*`).
+    /// The capability, or the prefix of names that only rules contain (`custom:*`).
     pub capability: String,
-    /// Which way.
-    pub direction: Direction,
-    /// Before.
-    pub old: Reach,
-    /// After.
-    pub new: Reach,
+    /// The direction of the change.
+    pub direction: ChangeDirection,
+    /// The reach before.
+    pub old: TierRange,
+    /// The reach after.
+    pub new: TierRange,
 }
 
 /// A question that gets another answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Answer {
+pub struct TierChange {
     /// The test that asks it.
     pub test: String,
-    /// Who asks.
+    /// The agent in the question.
     pub agent: AgentName,
-    /// What.
+    /// The capability in the question.
     pub capability: CapabilityName,
-    /// Before.
+    /// The tier before.
     pub old: Tier,
-    /// After.
+    /// The tier after.
     pub new: Tier,
 }
 
-/// Which way a change goes.
+/// The direction of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Direction {
-    /// Some calls need less than before.
+pub enum ChangeDirection {
+    /// Some calls need less approval than before.
     Looser,
     /// Looser in one respect, stricter in another.
     Mixed,
     /// The same tiers under other conditions.
     Conditions,
-    /// Some calls need more than before.
+    /// Some calls need more approval than before.
     Stricter,
 }
 
 /// Which tiers calls of one capability can get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Reach {
+pub struct TierRange {
     /// When no condition of any rule holds.
     pub otherwise: Tier,
-    /// At best.
+    /// The loosest tier a call can get.
     pub loosest: Tier,
-    /// At worst, rate limits and errors aside.
+    /// The strictest tier a call can get, without rate limits and errors.
     pub strictest: Tier,
 }
 
 impl Policy {
-    /// How `new` behaves differently from this policy.
+    /// The differences in behaviour between this policy and `new`.
     #[must_use]
-    pub fn diff(&self, new: &Self) -> Diff {
+    pub fn diff(&self, new: &Self) -> PolicyDiff {
         let agents: BTreeSet<&AgentName> = self.agents().chain(new.agents()).collect();
         let agents = std::iter::once(None).chain(agents.into_iter().map(Some));
         let subjects = subjects(self, new);
@@ -102,35 +102,35 @@ impl Policy {
                     continue;
                 }
                 let (old, new) = (before.reach(), after.reach());
-                changes.push(Change {
+                changes.push(PolicyChange {
                     agent: agent.cloned(),
                     capability: subject.to_string(),
-                    direction: Direction::between(old, new),
+                    direction: ChangeDirection::between(old, new),
                     old,
                     new,
                 });
             }
         }
-        // What every agent shares is said once, for those without a file.
-        let shared: Vec<Change> = changes.iter().filter(|change| change.agent.is_none()).cloned().collect();
+        // A change that every agent shares is listed once, for agents without a file.
+        let shared: Vec<PolicyChange> = changes.iter().filter(|change| change.agent.is_none()).cloned().collect();
         changes.retain(|change| {
             change.agent.is_none()
                 || !shared.iter().any(|common| {
                     (&common.capability, common.old, common.new) == (&change.capability, change.old, change.new)
                 })
         });
-        Diff { old: self.version.clone(), new: new.version.clone(), changes, answers: self.answers(new) }
+        PolicyDiff { old: self.version.clone(), new: new.version.clone(), changes, answers: self.answers(new) }
     }
 
     /// Which tiers calls of this capability by this agent can get, whatever their arguments.
     #[must_use]
-    pub fn reach(&self, agent: &AgentName, capability: &CapabilityName) -> Reach {
-        self.view(Some(agent), &Pattern::Name(capability.as_str().into())).reach()
+    pub fn reach(&self, agent: &AgentName, capability: &CapabilityName) -> TierRange {
+        self.view(Some(agent), &CapabilityPattern::Name(capability.as_str().into())).reach()
     }
 
     /// Questions of both policies' tests that get another answer.
-    fn answers(&self, new: &Self) -> Vec<Answer> {
-        let mut list: Vec<Answer> = Vec::new();
+    fn answers(&self, new: &Self) -> Vec<TierChange> {
+        let mut list: Vec<TierChange> = Vec::new();
         for file in self.files.iter().chain(&new.files) {
             for case in &file.tests {
                 let agent = case.given.agent_or(file.agent.as_ref());
@@ -139,7 +139,7 @@ impl Policy {
                 if before != after {
                     let test = format!("{}:{}", file.name, case.place.line);
                     let capability = case.given.capability.clone();
-                    list.push(Answer { test, agent: agent.clone(), capability, old: before, new: after });
+                    list.push(TierChange { test, agent: agent.clone(), capability, old: before, new: after });
                 }
             }
         }
@@ -147,15 +147,15 @@ impl Policy {
     }
 
     /// The rules that can decide about a subject.
-    fn view<'p>(&'p self, agent: Option<&AgentName>, subject: &Pattern) -> View<'p> {
+    fn view<'p>(&'p self, agent: Option<&AgentName>, subject: &CapabilityPattern) -> ApplicableRules<'p> {
         let agent_file = agent.and_then(|agent| self.index.agent_file(agent.as_str()));
         let file = |number: Option<u32>| number.and_then(|n| self.files.get(n as usize));
         let capability = match subject {
-            Pattern::Name(name) => self.index.lookup(name).and_then(Name::capability),
-            Pattern::Prefix(_) => None,
+            CapabilityPattern::Name(name) => self.index.lookup(name).and_then(IndexedName::capability),
+            CapabilityPattern::Prefix(_) => None,
         };
-        let (Pattern::Name(text) | Pattern::Prefix(text)) = subject;
-        View {
+        let (CapabilityPattern::Name(text) | CapabilityPattern::Prefix(text)) = subject;
+        ApplicableRules {
             layers: [file(agent_file), file(self.org), file(Some(0))].map(|file| candidates(file, subject)),
             default: self.default_for(capability),
             unknown: capability.is_none() && !super::is_custom(text),
@@ -164,15 +164,16 @@ impl Policy {
 }
 
 /// Every capability of either catalogue, every name a rule spells out, and prefixes no known name has.
-fn subjects(old: &Policy, new: &Policy) -> BTreeSet<Pattern> {
+fn subjects(old: &Policy, new: &Policy) -> BTreeSet<CapabilityPattern> {
     let known = |policy: &Policy| -> Vec<CapabilityName> {
         policy.catalogue.iter().map(|capability: &Capability| capability.name.clone()).collect()
     };
     let names: BTreeSet<CapabilityName> = known(old).into_iter().chain(known(new)).collect();
-    let mut subjects: BTreeSet<Pattern> = names.iter().map(|name| Pattern::Name(name.as_str().into())).collect();
+    let mut subjects: BTreeSet<CapabilityPattern> =
+        names.iter().map(|name| CapabilityPattern::Name(name.as_str().into())).collect();
     for rule in old.files.iter().chain(&new.files).flat_map(|file| &file.rules) {
         let stranger = !names.iter().any(|name| rule.pattern.matches(name.as_str()));
-        if stranger || rule.pattern == Pattern::Prefix("".into()) {
+        if stranger || rule.pattern == CapabilityPattern::Prefix("".into()) {
             subjects.insert(rule.pattern.clone());
         }
     }
@@ -180,7 +181,7 @@ fn subjects(old: &Policy, new: &Policy) -> BTreeSet<Pattern> {
 }
 
 /// Rules about a subject, up to the first one without conditions.
-fn candidates<'p>(file: Option<&'p File>, subject: &Pattern) -> Vec<&'p Rule> {
+fn candidates<'p>(file: Option<&'p PolicyFile>, subject: &CapabilityPattern) -> Vec<&'p Rule> {
     let mut list = Vec::new();
     for rule in file.map_or(&[][..], |file| &file.rules) {
         if rule.pattern.covers(subject) {
@@ -193,14 +194,14 @@ fn candidates<'p>(file: Option<&'p File>, subject: &Pattern) -> Vec<&'p Rule> {
     list
 }
 
-struct View<'p> {
+struct ApplicableRules<'p> {
     /// Agent, org, system.
     layers: [Vec<&'p Rule>; 3],
-    default: Base,
+    default: VerdictBase,
     unknown: bool,
 }
 
-impl View<'_> {
+impl ApplicableRules<'_> {
     fn same_as(&self, other: &Self) -> bool {
         let same_rules = self.layers.iter().zip(&other.layers).all(|(left, right)| {
             left.len() == right.len()
@@ -212,13 +213,13 @@ impl View<'_> {
         same_rules && self.unknown == other.unknown && (self.default == other.default || !self.uses_default())
     }
 
-    /// Whether a call can get past all rules of the agent file and all overrides.
+    /// Whether a call can pass all rules of the agent file and all overrides without a match.
     fn uses_default(&self) -> bool {
         let [agent, org, _] = &self.layers;
         !agent.iter().chain(org).any(|rule| rule.is_unconditional())
     }
 
-    fn reach(&self) -> Reach {
+    fn reach(&self) -> TierRange {
         let options = self.layers.each_ref().map(|rules| {
             let mut tiers: Vec<Option<Tier>> = rules.iter().map(|rule| Some(rule.tier)).collect();
             if !rules.iter().any(|rule| rule.is_unconditional()) {
@@ -242,13 +243,13 @@ impl View<'_> {
                 }
             }
         }
-        Reach { otherwise, loosest, strictest }
+        TierRange { otherwise, loosest, strictest }
     }
 
     fn combine(&self, [agent, org, system]: [Option<Tier>; 3]) -> Tier {
         let default = match self.default {
-            Base::OrgDefault(tier) | Base::BuiltinDefault(tier) => tier,
-            Base::AgentRule | Base::OrgOverride => Tier::Blocked,
+            VerdictBase::OrgDefault(tier) | VerdictBase::BuiltinDefault(tier) => tier,
+            VerdictBase::AgentRule | VerdictBase::OrgOverride => Tier::Blocked,
         };
         let unknown = self.unknown.then_some(Tier::ApprovalRequired);
         let base = agent.or(org).unwrap_or(default);
@@ -256,8 +257,8 @@ impl View<'_> {
     }
 }
 
-impl Direction {
-    fn between(old: Reach, new: Reach) -> Self {
+impl ChangeDirection {
+    fn between(old: TierRange, new: TierRange) -> Self {
         let pairs = [(old.otherwise, new.otherwise), (old.loosest, new.loosest), (old.strictest, new.strictest)];
         match (pairs.iter().any(|(o, n)| n < o), pairs.iter().any(|(o, n)| n > o)) {
             (true, true) => Self::Mixed,
@@ -267,7 +268,7 @@ impl Direction {
         }
     }
 
-    /// The word for people.
+    /// The name, for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -279,21 +280,21 @@ impl Direction {
     }
 }
 
-impl Diff {
+impl PolicyDiff {
     /// Whether both behave alike.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.answers.is_empty()
     }
 
-    /// How many changes go a way.
+    /// How many changes have this direction.
     #[must_use]
-    pub fn count(&self, direction: Direction) -> usize {
+    pub fn count(&self, direction: ChangeDirection) -> usize {
         self.changes.iter().filter(|change| change.direction == direction).count()
     }
 }
 
-impl fmt::Display for Reach {
+impl fmt::Display for TierRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.otherwise)?;
         if self.loosest != self.strictest {
@@ -322,9 +323,9 @@ mod tests {
         let loose = policy("defaults: {tier: notify}\noverrides:\n  - {capability: email.send, tier: notify}\n", &[]);
         let diff = old.diff(&loose);
         let [change] = &diff.changes[..] else { panic!("{:?}", diff.changes) };
-        assert_eq!((change.capability.as_str(), change.direction), ("email.send", Direction::Looser));
+        assert_eq!((change.capability.as_str(), change.direction), ("email.send", ChangeDirection::Looser));
         assert_eq!((change.old.otherwise, change.new.otherwise), (Tier::ApprovalRequired, Tier::Notify));
-        assert_eq!(loose.diff(&old).changes[0].direction, Direction::Stricter);
+        assert_eq!(loose.diff(&old).changes[0].direction, ChangeDirection::Stricter);
     }
 
     #[test]
@@ -340,7 +341,7 @@ mod tests {
         for change in &diff.changes {
             assert_eq!(change.agent.as_ref().unwrap().as_str(), "clerk");
             assert!(change.capability.starts_with("git."), "{change:?}");
-            assert_eq!(change.direction, Direction::Looser);
+            assert_eq!(change.direction, ChangeDirection::Looser);
         }
     }
 
@@ -372,7 +373,7 @@ mod tests {
             &[],
         );
         let diff = old.diff(&new);
-        assert_eq!(diff.changes[0].direction, Direction::Conditions);
+        assert_eq!(diff.changes[0].direction, ChangeDirection::Conditions);
         assert_eq!((diff.answers[0].old, diff.answers[0].new), (Tier::Autonomous, Tier::Notify));
     }
 }

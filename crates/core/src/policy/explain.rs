@@ -1,4 +1,4 @@
-//! Why a verdict is what it is: every rule considered, in order, with what was compared.
+//! Explains a verdict: every rule considered, in order, with what was compared.
 //!
 //! Takes a question; gives lines for people and the same as JSON. It walks the files from top to bottom
 //! without the index; that it always agrees with [`Policy::judge`] is a tested property.
@@ -8,44 +8,44 @@ use std::fmt;
 use serde::Serialize;
 
 use super::Policy;
-use super::condition::Held;
-use super::facts::Facts;
-use super::fault::Place;
-use super::index::{Found, Name};
-use super::judge::{Base, Hit, Layers, Verdict};
-use super::layer::{File, Layer};
-use super::question::Question;
+use super::condition::ConditionTruth;
+use super::facts::CallFacts;
+use super::fault::SourcePosition;
+use super::index::{FirstRuleMatch, IndexedName};
+use super::input::PolicyInput;
+use super::judge::{LayerHits, RuleHit, Verdict, VerdictBase};
+use super::layer::{PolicyFile, PolicyLayer};
 use super::reads::CallVerdict;
 use super::rule::{Rule, RuleRef};
 use super::suggest::escape;
-use crate::approval::card::visible;
+use crate::approval::card::escape_invisible;
 use crate::tier::Tier;
 
-/// A verdict with everything that led to it.
+/// A verdict with everything that contributed to it.
 #[derive(Debug, Clone, Serialize)]
-pub struct Explanation {
-    /// Who asked.
+pub struct VerdictExplanation {
+    /// The agent that made the call.
     pub agent: String,
-    /// What was asked.
+    /// The capability of the call.
     pub capability: String,
-    /// The answer.
+    /// The tier of the verdict.
     pub tier: Tier,
-    /// What it starts from.
-    pub base: Base,
-    /// Where the deciding rule stands; nothing if a default decided.
+    /// The tier the verdict starts from, and why.
+    pub base: VerdictBase,
+    /// The place of the deciding rule; `None` if a default decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
     /// The author's reason of the deciding rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Agent, org, system.
-    pub layers: Vec<LayerLine>,
+    pub layers: Vec<LayerExplanation>,
     /// What raised the tier above what a rule or default says.
     pub escalations: Vec<String>,
     /// Paths that the call reads, each judged as a `filesystem.read` of it; the strictest answer counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub reads: Vec<ReadLine>,
-    /// Which policy answered.
+    pub reads: Vec<ReadExplanation>,
+    /// The version of the policy that answered.
     pub policy_version: String,
     /// The same answer in short.
     #[serde(skip)]
@@ -54,12 +54,12 @@ pub struct Explanation {
 
 /// One path that a call reads.
 #[derive(Debug, Clone, Serialize)]
-pub struct ReadLine {
+pub struct ReadExplanation {
     /// The path.
     pub path: String,
-    /// What holds for reading it.
+    /// The tier for reading it.
     pub tier: Tier,
-    /// Where the rule stands that says so; nothing if a default does.
+    /// The place of the rule that gave this tier; `None` if a default did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
     /// The author's reason of that rule.
@@ -69,47 +69,47 @@ pub struct ReadLine {
 
 /// One layer of an explanation.
 #[derive(Debug, Clone, Serialize)]
-pub struct LayerLine {
-    /// Which.
-    pub layer: Layer,
-    /// Its file; nothing if there is none.
+pub struct LayerExplanation {
+    /// The layer.
+    pub layer: PolicyLayer,
+    /// Its file; `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// Rules about this capability, in order, up to the one that matched.
-    pub rules: Vec<RuleLine>,
+    pub rules: Vec<RuleExplanation>,
     /// Rules about other capabilities only.
     pub other_rules: usize,
     /// Rules about this capability below the one that matched.
     pub not_reached: usize,
-    /// What the layer asks for.
+    /// The tier the layer asks for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<Tier>,
 }
 
 /// One rule that was considered.
 #[derive(Debug, Clone, Serialize)]
-pub struct RuleLine {
-    /// Where it stands.
+pub struct RuleExplanation {
+    /// The place of the rule.
     #[serde(flatten)]
-    pub place: Place,
-    /// Which capabilities it is about.
+    pub place: SourcePosition,
+    /// The capabilities it is about.
     pub capability: String,
     /// The tier it gives.
     pub tier: Tier,
-    /// What became of it.
+    /// Whether it applies.
     pub state: RuleState,
     /// Its author's reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Its conditions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<ConditionLine>,
+    pub conditions: Vec<ConditionExplanation>,
     /// Its rate limit, if it applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<String>,
 }
 
-/// What became of a rule.
+/// Whether a rule applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleState {
@@ -117,22 +117,22 @@ pub enum RuleState {
     Matched,
     /// A condition does not hold.
     Skipped,
-    /// A condition could not be decided, so it counts and asks a person at least.
+    /// A condition could not be decided, so the rule counts and at least asks a person.
     Error,
 }
 
 /// One condition of a rule.
 #[derive(Debug, Clone, Serialize)]
-pub struct ConditionLine {
-    /// As written.
+pub struct ConditionExplanation {
+    /// The condition as written.
     pub condition: String,
-    /// What became of it.
+    /// Whether it holds.
     pub state: ConditionState,
-    /// What the call has.
+    /// The value the call has.
     pub found: String,
 }
 
-/// What became of a condition.
+/// Whether a condition holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConditionState {
@@ -147,26 +147,27 @@ pub enum ConditionState {
 impl Policy {
     /// Explains the verdict on a question.
     #[must_use]
-    pub fn explain(&self, question: &Question<'_>) -> Explanation {
+    pub fn explain(&self, question: &PolicyInput<'_>) -> VerdictExplanation {
         let name = self.index.lookup(question.capability.as_str());
-        let capability = name.and_then(Name::capability);
-        let facts = Facts::new(question, name, &self.projects);
+        let capability = name.and_then(IndexedName::capability);
+        let facts = CallFacts::new(question, name, &self.projects);
         let (agent_line, agent) =
-            self.explain_file(Layer::Agent, self.index.agent_file(question.agent.as_str()), &facts);
-        let (org_line, org) = self.explain_file(Layer::Org, self.org, &facts);
-        let (system_line, system) = self.explain_file(Layer::System, Some(0), &facts);
+            self.explain_file(PolicyLayer::Agent, self.index.agent_file(question.agent.as_str()), &facts);
+        let (org_line, org) = self.explain_file(PolicyLayer::Org, self.org, &facts);
+        let (system_line, system) = self.explain_file(PolicyLayer::System, Some(0), &facts);
         let unknown = self.is_unknown(question, capability);
-        let verdict = Verdict::combine(Layers { agent, org, system }, self.default_for(capability), unknown);
+        let verdict = Verdict::combine(LayerHits { agent, org, system }, self.default_for(capability), unknown);
         let whole = CallVerdict { own: verdict, ..self.judge_call(question) };
         let decided = whole.decided_by();
-        let reason_of = |rule: Option<RuleRef>| rule.and_then(|rule| self.rule(rule)?.reason.as_deref()).map(visible);
-        let reads = whole.reads.iter().map(|read| ReadLine {
+        let reason_of =
+            |rule: Option<RuleRef>| rule.and_then(|rule| self.rule(rule)?.reason.as_deref()).map(escape_invisible);
+        let reads = whole.reads.iter().map(|read| ReadExplanation {
             path: escape(&read.path),
             tier: read.verdict.tier,
             decided_by: read.verdict.decided_by().map(|rule| self.location(rule)),
             reason: reason_of(read.verdict.decided_by()),
         });
-        Explanation {
+        VerdictExplanation {
             reads: reads.collect(),
             agent: question.agent.to_string(),
             capability: question.capability.to_string(),
@@ -181,14 +182,20 @@ impl Policy {
         }
     }
 
-    fn explain_file(&self, layer: Layer, number: Option<u32>, facts: &Facts<'_>) -> (LayerLine, Option<Hit>) {
-        let mut line = LayerLine { layer, file: None, rules: Vec::new(), other_rules: 0, not_reached: 0, tier: None };
+    fn explain_file(
+        &self,
+        layer: PolicyLayer,
+        number: Option<u32>,
+        facts: &CallFacts<'_>,
+    ) -> (LayerExplanation, Option<RuleHit>) {
+        let mut line =
+            LayerExplanation { layer, file: None, rules: Vec::new(), other_rules: 0, not_reached: 0, tier: None };
         let Some((number, file)) = number.and_then(|n| Some((n, self.files.get(n as usize)?))) else {
             return (line, None);
         };
-        let file: &File = file;
+        let file: &PolicyFile = file;
         line.file = Some(file.name.clone());
-        let mut found = Found::NONE;
+        let mut found = FirstRuleMatch::NONE;
         let (mut is_clear, mut first) = (false, 0);
         for (n, rule) in file.rules.iter().enumerate() {
             if !rule.pattern.matches(facts.question.capability.as_str()) {
@@ -197,11 +204,11 @@ impl Policy {
                 line.not_reached += 1;
             } else {
                 let held = rule.test(facts);
-                is_clear = held == Held::Yes;
-                // After a rule that could not be decided the file is read on: the rest counts as well.
-                if held != Held::No && !found.is_some() {
+                is_clear = held == ConditionTruth::Yes;
+                // After a rule that could not be decided, the rest of the file is read: it counts as well.
+                if held != ConditionTruth::No && !found.is_some() {
                     let (tier, rated) = (rule.tier, rule.rate.is_some());
-                    found = Found { rule: n as u32, tier, rated, broken: held != Held::Yes };
+                    found = FirstRuleMatch { rule: n as u32, tier, rated, broken: held != ConditionTruth::Yes };
                     first = line.rules.len();
                 }
                 line.rules.push(rule_line(rule, held, facts));
@@ -224,7 +231,7 @@ impl Policy {
         for (_, hit) in verdict.hits() {
             let at = self.location(hit.rule);
             if hit.broken {
-                list.push(format!("{at} could not be decided, so it counts, a person is asked at least, and what follows it counts too"));
+                list.push(format!("{at} could not be decided: it counts, approval is required at least, and the rules after it count too"));
             }
             if hit.rate.is_some_and(|rate| rate.exceeded) {
                 let tier = self.rule(hit.rule).and_then(|rule| rule.rate).map_or(hit.tier, |rate| rate.on_exceed);
@@ -232,41 +239,41 @@ impl Policy {
             }
         }
         if verdict.unknown {
-            list.push(format!("nobody knows this capability: {} at least", Tier::ApprovalRequired));
+            list.push(format!("unknown capability: {} at least", Tier::ApprovalRequired));
         }
         list
     }
 }
 
-fn rule_line(rule: &Rule, held: Held, facts: &Facts<'_>) -> RuleLine {
+fn rule_line(rule: &Rule, held: ConditionTruth, facts: &CallFacts<'_>) -> RuleExplanation {
     let conditions = rule.conditions.iter().map(|condition| {
         let (state, found) = match condition.test(facts) {
-            Held::Yes => (ConditionState::Holds, condition.found(facts)),
-            Held::No => (ConditionState::Fails, condition.found(facts)),
-            Held::Broken(why) => {
-                let found = condition.found(facts);
+            ConditionTruth::Yes => (ConditionState::Holds, condition.describe_found(facts)),
+            ConditionTruth::No => (ConditionState::Fails, condition.describe_found(facts)),
+            ConditionTruth::Broken(why) => {
+                let found = condition.describe_found(facts);
                 let found = if found.contains(why) { found } else { format!("{why}: {found}") };
                 (ConditionState::Error, found)
             }
         };
-        ConditionLine { condition: condition.to_string(), state, found }
+        ConditionExplanation { condition: condition.to_string(), state, found }
     });
-    RuleLine {
+    RuleExplanation {
         place: rule.place,
         capability: rule.pattern.to_string(),
         tier: rule.tier,
         state: match held {
-            Held::Yes => RuleState::Matched,
-            Held::No => RuleState::Skipped,
-            Held::Broken(_) => RuleState::Error,
+            ConditionTruth::Yes => RuleState::Matched,
+            ConditionTruth::No => RuleState::Skipped,
+            ConditionTruth::Broken(_) => RuleState::Error,
         },
-        reason: rule.reason.as_deref().map(visible),
+        reason: rule.reason.as_deref().map(escape_invisible),
         conditions: conditions.collect(),
         rate: None,
     }
 }
 
-impl fmt::Display for Explanation {
+impl fmt::Display for VerdictExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} for {}: {}", self.capability, self.agent, self.tier)?;
         if let Some(reason) = &self.reason {
@@ -278,10 +285,12 @@ impl fmt::Display for Explanation {
         }
         writeln!(f)?;
         match self.base {
-            Base::AgentRule => writeln!(f, "base: the rule of the agent file")?,
-            Base::OrgOverride => writeln!(f, "base: the org override, as the agent file has no rule for this call")?,
-            Base::OrgDefault(tier) => writeln!(f, "base: the org default, {tier}")?,
-            Base::BuiltinDefault(tier) => writeln!(f, "base: no default is set, so {tier}")?,
+            VerdictBase::AgentRule => writeln!(f, "base: the rule of the agent file")?,
+            VerdictBase::OrgOverride => {
+                writeln!(f, "base: the org override, as the agent file has no rule for this call")?
+            }
+            VerdictBase::OrgDefault(tier) => writeln!(f, "base: the org default, {tier}")?,
+            VerdictBase::BuiltinDefault(tier) => writeln!(f, "base: no default is set, so {tier}")?,
         }
         for escalation in &self.escalations {
             writeln!(f, "raised: {escalation}")?;
@@ -297,7 +306,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-impl LayerLine {
+impl LayerExplanation {
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(file) = &self.file else {
             return writeln!(f, "{:<7} no file", self.layer);

@@ -1,30 +1,30 @@
-//! The call as conditions look at it: arguments by what they mean, worked out once and only when asked.
+//! The facts of a call that conditions test: arguments by their meaning, computed once and only when needed.
 //!
 //! Takes a question and, if the catalogue has it, the capability. For tools the catalogue does not know,
-//! what an argument means is told by its name; a value of another shape is an error, never a guess.
+//! the name of an argument tells its meaning; a value of another shape is an error, never a guess.
 
 use std::cell::OnceCell;
 
 use serde_json::Value;
 
-use super::index::Name;
-use super::path::{Normal, PathFault};
-use super::project::Projects;
-use super::question::Question;
+use super::index::IndexedName;
+use super::input::PolicyInput;
+use super::path::{NormalPath, PolicyPathError};
+use super::project::AgentProjects;
 use crate::capability::{Capability, ParamKind};
-use crate::shell::{NotUnderstood, Script};
+use crate::shell::{ShellAnalysisError, ShellScript};
 
-/// Names under which unknown tools usually take what policy looks for.
+/// Names of the arguments in which unknown tools usually take paths.
 const PATHS: [&str; 9] =
     ["path", "source", "destination", "file_path", "notebook_path", "directory", "working_directory", "cwd", "root"];
 const CONTENTS: [&str; 5] = ["content", "body", "text", "message", "new_string"];
 const RECIPIENTS: [&str; 4] = ["to", "recipients", "cc", "bcc"];
 
-/// Names under which tools take a command for a shell.
+/// Names of the arguments in which tools take a command for a shell.
 const COMMANDS: [&str; 2] = ["command", "cmd"];
-/// Names under which tools take the folder a command runs in; the client's own comes last.
+/// Names of the arguments in which tools take the folder a command runs in; the client's own comes last.
 const FOLDERS: [&str; 5] = ["workdir", "working_directory", "directory", "dir_path", "cwd"];
-/// Arguments of shell tools that change nothing about what runs.
+/// Arguments of shell tools that do not change what runs.
 const ASIDE: [&str; 12] = [
     "description",
     "timeout",
@@ -39,39 +39,39 @@ const ASIDE: [&str; 12] = [
     "explanation",
     "reason",
 ];
-/// Names under which tools take files they change, beside those of [`PATHS`] that are no folders to run in.
+/// Names of the arguments in which tools take files they change, beside those of [`PATHS`] that are not folders.
 const FILES: [&str; 9] =
     ["path", "source", "destination", "file_path", "notebook_path", "target_file", "root", "old_path", "new_path"];
-/// Arguments that are text to look for or to put in place, and no paths.
+/// Arguments that hold text to look for or to insert, and no paths.
 const NO_PATHS: [&str; 7] = ["old_string", "query", "pattern", "regex", "prompt", "description", "explanation"];
-/// How files are announced in a patch that a tool applies.
+/// The lines that announce files in a patch that a tool applies.
 const PATCHED: [&str; 4] = ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "];
 
-/// A question with its capability, and what was worked out so far.
-pub(crate) struct Facts<'q> {
-    pub(crate) question: &'q Question<'q>,
+/// A question with its capability, and the facts computed so far.
+pub(crate) struct CallFacts<'q> {
+    pub(crate) question: &'q PolicyInput<'q>,
     pub(crate) capability: Option<&'q Capability>,
     /// Arguments that are paths, as far as the catalogue knows.
     path_names: &'q [Box<str>],
-    paths: OnceCell<Paths<'q>>,
-    projects: &'q Projects,
-    script: OnceCell<Option<Result<Script, NotUnderstood>>>,
+    paths: OnceCell<CallPaths<'q>>,
+    projects: &'q AgentProjects,
+    script: OnceCell<Option<Result<ShellScript, ShellAnalysisError>>>,
 }
 
-/// The path arguments of a call. Two fit without allocation, more than two occur only in strangers.
+/// The path arguments of a call. Two fit without allocation; more than two occur only in unknown tools.
 #[derive(Debug, Default)]
-pub(crate) struct Paths<'q> {
-    first: Option<Normal<'q>>,
-    second: Option<Normal<'q>>,
-    more: Vec<Normal<'q>>,
+pub(crate) struct CallPaths<'q> {
+    first: Option<NormalPath<'q>>,
+    second: Option<NormalPath<'q>>,
+    more: Vec<NormalPath<'q>>,
     /// Set when one of them cannot be compared; then none is.
-    pub(crate) broken: Option<PathFault>,
+    pub(crate) broken: Option<PolicyPathError>,
 }
 
-impl<'q> Paths<'q> {
+impl<'q> CallPaths<'q> {
     #[inline]
     fn add(&mut self, value: &'q Value) {
-        match value.as_str().map_or(Err(PathFault::Empty), Normal::new) {
+        match value.as_str().map_or(Err(PolicyPathError::Empty), NormalPath::new) {
             Ok(path) if self.first.is_none() => self.first = Some(path),
             Ok(path) if self.second.is_none() => self.second = Some(path),
             Ok(path) => self.more.push(path),
@@ -79,13 +79,13 @@ impl<'q> Paths<'q> {
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Normal<'q>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &NormalPath<'q>> {
         self.first.iter().chain(&self.second).chain(&self.more)
     }
 
-    /// Whether one of them does.
+    /// Whether one of them satisfies the test.
     #[inline]
-    pub(crate) fn any(&self, does: impl Fn(&Normal<'q>) -> bool) -> bool {
+    pub(crate) fn any(&self, does: impl Fn(&NormalPath<'q>) -> bool) -> bool {
         self.first.as_ref().is_some_and(&does) || self.second.as_ref().is_some_and(&does) || self.more.iter().any(does)
     }
 
@@ -99,11 +99,15 @@ impl<'q> Paths<'q> {
     }
 }
 
-impl<'q> Facts<'q> {
+impl<'q> CallFacts<'q> {
     #[inline]
-    pub(crate) fn new(question: &'q Question<'q>, name: Option<&'q Name>, projects: &'q Projects) -> Self {
-        let capability = name.and_then(Name::capability);
-        let path_names = name.map_or(&[][..], Name::paths);
+    pub(crate) fn new(
+        question: &'q PolicyInput<'q>,
+        name: Option<&'q IndexedName>,
+        projects: &'q AgentProjects,
+    ) -> Self {
+        let capability = name.and_then(IndexedName::capability);
+        let path_names = name.map_or(&[][..], IndexedName::paths);
         Self { question, capability, path_names, paths: OnceCell::new(), projects, script: OnceCell::new() }
     }
 
@@ -117,41 +121,41 @@ impl<'q> Facts<'q> {
         self.argument("cwd").and_then(Value::as_str)
     }
 
-    /// The command of the call, read; nothing if it has none.
-    pub(crate) fn script(&self) -> Option<&Result<Script, NotUnderstood>> {
+    /// The parsed command of the call; `None` if it has none.
+    pub(crate) fn script(&self) -> Option<&Result<ShellScript, ShellAnalysisError>> {
         self.script.get_or_init(|| self.read_script()).as_ref()
     }
 
-    fn read_script(&self) -> Option<Result<Script, NotUnderstood>> {
+    fn read_script(&self) -> Option<Result<ShellScript, ShellAnalysisError>> {
         let mut given = COMMANDS.iter().filter_map(|name| self.argument(name));
         let command = given.next()?;
         if command.as_str().is_some_and(is_patch) {
             return None;
         }
         if given.next().is_some() {
-            return Some(Err(NotUnderstood("two commands are given")));
+            return Some(Err(ShellAnalysisError("two commands are given")));
         }
-        // SECURITY: an argument nobody knows may choose another shell, another user or another environment.
+        // SECURITY: an unknown argument may choose another shell, another user or another environment.
         let known = |name: &str| COMMANDS.contains(&name) || FOLDERS.contains(&name) || ASIDE.contains(&name);
         if !self.question.arguments.keys().all(|name| known(name)) {
-            return Some(Err(NotUnderstood("the tool was given more than a command")));
+            return Some(Err(ShellAnalysisError("the tool was given more than a command")));
         }
-        // A folder beside the client's own moves relative paths; it is taken where it is the same.
+        // A folder beside the client's own changes relative paths; it is accepted only if it is the same folder.
         let folders: Vec<&Value> = FOLDERS.iter().filter_map(|name| self.argument(name)).collect();
         if folders.windows(2).any(|pair| matches!(pair, [one, other] if one != other)) {
-            return Some(Err(NotUnderstood("the tool runs in another folder")));
+            return Some(Err(ShellAnalysisError("the tool runs in another folder")));
         }
         Some(match command {
-            Value::String(text) => Script::parse(text),
+            Value::String(text) => ShellScript::parse(text),
             Value::Array(words) => match words.iter().map(Value::as_str).collect::<Option<Vec<&str>>>() {
-                Some(words) => Script::of_words(&words),
-                None => Err(NotUnderstood("the command is not a text")),
+                Some(words) => ShellScript::of_words(&words),
+                None => Err(ShellAnalysisError("the command is not a text")),
             },
-            _ => Err(NotUnderstood("the command is not a text")),
+            _ => Err(ShellAnalysisError("the command is not a text")),
         })
     }
 
-    /// The command as it was given, for rules that look at its plain text.
+    /// The command as it was given, for rules about its plain text.
     pub(crate) fn command_texts(&self) -> Vec<&'q str> {
         let mut texts = Vec::new();
         for value in COMMANDS.iter().filter_map(|name| self.argument(name)) {
@@ -164,7 +168,7 @@ impl<'q> Facts<'q> {
         texts
     }
 
-    /// Files the call names by its arguments; nothing in the place of one that is not a text.
+    /// Files the call names by its arguments; `None` in the place of one that is not a text.
     pub(crate) fn files(&self) -> Vec<Option<&'q str>> {
         if self.capability.is_some() {
             return self.of_kind(ParamKind::Path).map(Value::as_str).collect();
@@ -175,7 +179,7 @@ impl<'q> Facts<'q> {
         named.chain(patched.map(Some)).collect()
     }
 
-    /// Every text among the arguments of a tool the catalogue does not know that could be a path, whatever it is called.
+    /// Every text among the arguments of a tool the catalogue does not know that could be a path, whatever its name.
     pub(crate) fn texts(&self) -> Vec<&'q str> {
         let mut found = Vec::new();
         if self.capability.is_none() {
@@ -186,7 +190,7 @@ impl<'q> Facts<'q> {
         found
     }
 
-    /// Addresses the call names; nothing in the place of one that is not a text.
+    /// Addresses the call names; `None` in the place of one that is not a text.
     pub(crate) fn addresses(&self) -> Vec<Option<&'q str>> {
         match self.capability {
             Some(_) => self.of_kind(ParamKind::Url).map(Value::as_str).collect(),
@@ -226,9 +230,9 @@ impl<'q> Facts<'q> {
 
     /// All path arguments, normalised.
     #[inline]
-    pub(crate) fn paths(&self) -> &Paths<'q> {
+    pub(crate) fn paths(&self) -> &CallPaths<'q> {
         self.paths.get_or_init(|| {
-            let mut paths = Paths::default();
+            let mut paths = CallPaths::default();
             match (self.capability, self.path_names) {
                 (Some(_), [only]) => {
                     if let Some(value) = self.argument(only) {
@@ -244,7 +248,7 @@ impl<'q> Facts<'q> {
         })
     }
 
-    /// Hands every address of the call to `see`, lower-cased by no one. Gives how many there are.
+    /// Hands every address of the call to `see`, unchanged. Gives how many there are.
     ///
     /// `Ok(None)` means that the call leaves its main recipients open (a reply without `to`).
     pub(crate) fn recipients(&self, mut see: impl FnMut(&'q str, &'q str)) -> Result<Option<u64>, &'static str> {
@@ -293,12 +297,12 @@ pub(crate) fn patched_files(patch: &str) -> impl Iterator<Item = &str> {
     patch.lines().filter_map(|line| PATCHED.iter().find_map(|start| line.strip_prefix(start))).map(str::trim)
 }
 
-/// Whether a text is a patch for several files, as some coding agents hand to their tools.
+/// Whether a text is a patch for several files, as some coding agents pass to their tools.
 pub(crate) fn is_patch(text: &str) -> bool {
     text.trim_start().starts_with("*** Begin Patch")
 }
 
-/// Splits `a@b, "C, D" <c@d>` into addresses. What a mail program might read differently is an error.
+/// Splits `a@b, "C, D" <c@d>` into addresses. A text that a mail program might read differently is an error.
 pub(crate) fn each_address<'t>(text: &'t str, see: &mut impl FnMut(&'t str, &'t str)) -> Result<(), &'static str> {
     if text.trim().is_empty() {
         return Ok(());

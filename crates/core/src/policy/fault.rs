@@ -1,4 +1,4 @@
-//! What is wrong with a policy file, shown where it is.
+//! Problems in a policy file, shown at their place.
 //!
 //! Takes problems found while reading; gives text with `file:line:column`, the line itself and a
 //! caret. Promise: every problem of every file is reported at once, in file order, up to a limit.
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::suggest::escape;
 
-/// Most problems kept per file; a file this broken is not fixed line by line.
+/// Most problems kept per file; a file with more is not fixed line by line.
 const PER_FILE: usize = 200;
 /// Longest piece of a source line that is shown.
 const EXCERPT: usize = 160;
@@ -17,16 +17,16 @@ const EXCERPT: usize = 160;
 /// Whether a problem stops the policy from loading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Severity {
-    /// It does.
+pub enum FaultSeverity {
+    /// It stops the policy from loading.
     Error,
-    /// It does not, but the file probably does not say what its author meant.
+    /// It does not stop the policy, but the file probably does not say what its author meant.
     Warning,
 }
 
-/// Where something stands in a file. Lines and columns count from 1, columns in characters.
+/// A place in a file. Lines and columns count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
-pub struct Place {
+pub struct SourcePosition {
     /// Line, from 1.
     pub line: u32,
     /// Column, from 1.
@@ -38,16 +38,16 @@ pub struct Place {
 
 /// One problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Fault {
+pub struct FileFault {
     /// Error or warning.
-    pub severity: Severity,
-    /// Stable code, `policy.unknown_key`.
+    pub severity: FaultSeverity,
+    /// The stable code, such as `policy.unknown_key`.
     pub code: &'static str,
     /// The file as the caller named it.
     pub file: String,
-    /// Where in it.
+    /// The place in the file.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: SourcePosition,
     /// What is wrong.
     pub message: String,
     /// Why that is a problem.
@@ -56,12 +56,12 @@ pub struct Fault {
     /// What to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The line it stands on.
+    /// The source line.
     #[serde(skip)]
     excerpt: Option<String>,
 }
 
-impl Fault {
+impl FileFault {
     /// Adds why it is a problem.
     pub fn why(&mut self, why: impl Into<String>) -> &mut Self {
         self.why = Some(why.into());
@@ -74,8 +74,8 @@ impl Fault {
         self
     }
 
-    /// Adds a did-you-mean, if there is a close word.
-    pub fn mean(&mut self, close: Option<&str>) -> &mut Self {
+    /// Adds a "did you mean" hint, if there is a similar word.
+    pub fn suggest_word(&mut self, close: Option<&str>) -> &mut Self {
         if let Some(close) = close {
             self.hint = Some(format!("did you mean `{}`?", escape(close)));
         }
@@ -86,10 +86,10 @@ impl Fault {
     #[must_use]
     pub fn of_file(code: &'static str, file: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
-            severity: Severity::Error,
+            severity: FaultSeverity::Error,
             code,
             file: file.into(),
-            place: Place::default(),
+            place: SourcePosition::default(),
             message: message.into(),
             why: None,
             hint: None,
@@ -98,14 +98,14 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FileFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = match self.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
+            FaultSeverity::Error => "error",
+            FaultSeverity::Warning => "warning",
         };
         writeln!(f, "{word}: {} [{}]", self.message, self.code)?;
-        let Place { line, column, width } = self.place;
+        let SourcePosition { line, column, width } = self.place;
         if line == 0 {
             write!(f, "  --> {}", self.file)?;
         } else {
@@ -128,22 +128,22 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Why a set of policy files was refused: at least one error, and the warnings met on the way.
+/// Why a set of policy files was refused: at least one error, and all warnings found before.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct LoadErrors {
+pub struct PolicyLoadError {
     /// All problems, errors and warnings, by file and line.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<FileFault>,
 }
 
-impl LoadErrors {
+impl PolicyLoadError {
     /// How many of them are errors.
     #[must_use]
     pub fn errors(&self) -> usize {
-        self.faults.iter().filter(|fault| fault.severity == Severity::Error).count()
+        self.faults.iter().filter(|fault| fault.severity == FaultSeverity::Error).count()
     }
 }
 
-impl fmt::Display for LoadErrors {
+impl fmt::Display for PolicyLoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, fault) in self.faults.iter().enumerate() {
             write!(f, "{}{fault}", if n == 0 { "" } else { "\n\n" })?;
@@ -152,9 +152,9 @@ impl fmt::Display for LoadErrors {
     }
 }
 
-/// The codes of problems any file of a kind can have, and what the kind calls its language.
+/// The codes of problems in any file of one kind, and the name of the language of that kind.
 #[derive(Debug, Clone, Copy)]
-pub struct Family {
+pub struct FileFaultCodes {
     /// Not readable as one plain YAML document.
     pub syntax: &'static str,
     /// Not usable as a key.
@@ -165,11 +165,11 @@ pub struct Family {
     pub alias: &'static str,
     /// Too many problems to show them all.
     pub many_problems: &'static str,
-    /// `the policy language`.
+    /// The name of the language, such as `the policy language`.
     pub language: &'static str,
 }
 
-impl Family {
+impl FileFaultCodes {
     /// Policy files.
     pub const POLICY: Self = Self {
         syntax: "policy.syntax",
@@ -183,40 +183,45 @@ impl Family {
 
 /// Collects the problems of one file.
 #[derive(Debug)]
-pub struct Faults<'t> {
-    family: Family,
+pub struct FaultCollector<'t> {
+    family: FileFaultCodes,
     file: String,
     lines: Vec<&'t str>,
-    list: Vec<Fault>,
-    /// Takes what is reported after the limit.
-    overflow: Option<Fault>,
+    list: Vec<FileFault>,
+    /// The problem that stands for those after the limit.
+    overflow: Option<FileFault>,
     failed: bool,
 }
 
-impl<'t> Faults<'t> {
+impl<'t> FaultCollector<'t> {
     pub(crate) fn new(file: &str, text: &'t str) -> Self {
-        Self::of(Family::POLICY, file, text)
+        Self::of(FileFaultCodes::POLICY, file, text)
     }
 
     /// None so far, in a file of this kind.
     #[must_use]
-    pub fn of(family: Family, file: &str, text: &'t str) -> Self {
+    pub fn of(family: FileFaultCodes, file: &str, text: &'t str) -> Self {
         let lines = text.lines().collect();
         Self { family, file: file.to_owned(), lines, list: Vec::new(), overflow: None, failed: false }
     }
 
-    pub(crate) const fn family(&self) -> Family {
+    pub(crate) const fn family(&self) -> FileFaultCodes {
         self.family
     }
 
     /// Adds an error.
-    pub fn error(&mut self, place: Place, code: &'static str, message: impl Into<String>) -> &mut Fault {
+    pub fn error(&mut self, place: SourcePosition, code: &'static str, message: impl Into<String>) -> &mut FileFault {
         self.failed = true;
-        self.add(Severity::Error, place, code, message.into())
+        self.add(FaultSeverity::Error, place, code, message.into())
     }
 
-    pub(crate) fn warning(&mut self, place: Place, code: &'static str, message: impl Into<String>) -> &mut Fault {
-        self.add(Severity::Warning, place, code, message.into())
+    pub(crate) fn warning(
+        &mut self,
+        place: SourcePosition,
+        code: &'static str,
+        message: impl Into<String>,
+    ) -> &mut FileFault {
+        self.add(FaultSeverity::Warning, place, code, message.into())
     }
 
     /// Whether any error was reported so far.
@@ -227,12 +232,12 @@ impl<'t> Faults<'t> {
 
     /// All of them, in file order.
     #[must_use]
-    pub fn into_list(self) -> Vec<Fault> {
+    pub fn into_list(self) -> Vec<FileFault> {
         let mut list = self.list;
         list.sort_by_key(|fault| fault.place);
         if self.overflow.is_some() {
-            let severity = if self.failed { Severity::Error } else { Severity::Warning };
-            let mut more = Fault::of_file(
+            let severity = if self.failed { FaultSeverity::Error } else { FaultSeverity::Warning };
+            let mut more = FileFault::of_file(
                 self.family.many_problems,
                 self.file,
                 format!("more than {PER_FILE} problems in this file"),
@@ -243,8 +248,14 @@ impl<'t> Faults<'t> {
         list
     }
 
-    fn add(&mut self, severity: Severity, place: Place, code: &'static str, message: String) -> &mut Fault {
-        let mut fault = Fault::of_file(code, self.file.clone(), message);
+    fn add(
+        &mut self,
+        severity: FaultSeverity,
+        place: SourcePosition,
+        code: &'static str,
+        message: String,
+    ) -> &mut FileFault {
+        let mut fault = FileFault::of_file(code, self.file.clone(), message);
         fault.severity = severity;
         fault.place = place;
         if self.list.len() >= PER_FILE {
@@ -257,8 +268,8 @@ impl<'t> Faults<'t> {
     }
 
     /// Adds the source line, cut so that the marked part is in it and safe to print.
-    fn show(&self, fault: &mut Fault) {
-        let Place { line, column, width } = fault.place;
+    fn show(&self, fault: &mut FileFault) {
+        let SourcePosition { line, column, width } = fault.place;
         let Some(text) = (line as usize).checked_sub(1).and_then(|at| self.lines.get(at)) else { return };
         let column = column.max(1) as usize;
         let start = (column - 1).saturating_sub(EXCERPT / 2);
@@ -278,7 +289,7 @@ impl<'t> Faults<'t> {
             })
             .collect();
         let left = shown.chars().count().saturating_sub(column - 1 - start).max(1);
-        // The caret is placed relative to the shown piece; the location above keeps the true column.
+        // The caret is placed relative to the excerpt; the location above keeps the true column.
         if start > 0 {
             let marked: String = shown.chars().skip(column - 1 - start).collect();
             fault.excerpt = Some(format!("{}{marked}", " ".repeat(column - 1)));
@@ -295,10 +306,10 @@ mod tests {
 
     #[test]
     fn a_problem_shows_its_line_and_points_at_it() {
-        let mut faults = Faults::new("org.yaml", "rules:\n  - capabilty: x\n");
+        let mut faults = FaultCollector::new("org.yaml", "rules:\n  - capabilty: x\n");
         faults
-            .error(Place { line: 2, column: 5, width: 9 }, "policy.unknown_key", "unknown key `capabilty`")
-            .mean(Some("capability"));
+            .error(SourcePosition { line: 2, column: 5, width: 9 }, "policy.unknown_key", "unknown key `capabilty`")
+            .suggest_word(Some("capability"));
         let list = faults.into_list();
         assert_eq!(
             list[0].to_string(),
@@ -308,17 +319,17 @@ mod tests {
 
     #[test]
     fn a_broken_file_does_not_flood() {
-        let mut faults = Faults::new("f", "x");
+        let mut faults = FaultCollector::new("f", "x");
         for _ in 0..10_000 {
-            faults.error(Place { line: 1, column: 1, width: 1 }, "c", "m");
+            faults.error(SourcePosition { line: 1, column: 1, width: 1 }, "c", "m");
         }
         assert_eq!(faults.into_list().len(), PER_FILE + 1);
     }
 
     #[test]
     fn control_characters_of_a_file_never_reach_the_terminal() {
-        let mut faults = Faults::new("f", "a\u{1b}[31m\u{202e}b");
-        faults.error(Place { line: 1, column: 900, width: 70_000 }, "c", "m");
+        let mut faults = FaultCollector::new("f", "a\u{1b}[31m\u{202e}b");
+        faults.error(SourcePosition { line: 1, column: 900, width: 70_000 }, "c", "m");
         let text = faults.into_list()[0].to_string();
         assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'));
     }

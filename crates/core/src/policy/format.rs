@@ -1,24 +1,24 @@
-//! One way to write a policy file.
+//! Formats a policy file in one style.
 //!
 //! Takes a file; gives the same file with two-space indentation, quotes only where needed, at most one
-//! blank line in a row, and every comment where it was. Promise: the meaning is unchanged, or nothing is
-//! given: the result is read back and compared before anyone sees it.
+//! blank line in a row, and every comment where it was. Promise: the meaning is unchanged, or there is
+//! no output: the result is parsed and compared first.
 
 use std::fmt::Write as _;
 
-use super::fault::{Fault, Faults};
-use super::yaml::{self, Comment, Document, Key, Kind, Node};
+use super::fault::{FaultCollector, FileFault};
+use super::yaml::{self, YamlComment, YamlDocument, YamlKey, YamlNode, YamlValue};
 
 /// Longest line a bracketed list or map may have before it is spread over several.
 const WIDTH: usize = 120;
 
 /// Why a file was not formatted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FormatError {
-    /// It has problems of its own.
+pub enum PolicyFormatError {
+    /// The file itself has errors.
     #[error("the file has errors")]
-    Faulty(Vec<Fault>),
-    /// The result would not mean the same. A defect of ours, noticed in time.
+    Faulty(Vec<FileFault>),
+    /// The result would have another meaning. A defect of the formatter, found in time.
     #[error("formatting would change what the file means")]
     Unsafe,
 }
@@ -27,9 +27,9 @@ pub enum FormatError {
 ///
 /// # Errors
 /// When the text is not a readable policy document.
-pub fn format(name: &str, text: &str) -> Result<String, FormatError> {
+pub fn format(name: &str, text: &str) -> Result<String, PolicyFormatError> {
     let document = read(name, text)?;
-    let mut writer = Writer {
+    let mut writer = YamlFormatter {
         out: String::with_capacity(text.len()),
         blank: blank_lines(text),
         comments: document.comments.iter().peekable(),
@@ -40,30 +40,30 @@ pub fn format(name: &str, text: &str) -> Result<String, FormatError> {
     }
     writer.comments_before(u32::MAX, 0);
     let out = writer.out;
-    let again = read(name, &out).map_err(|_| FormatError::Unsafe)?;
-    if same_meaning(&document, &again) { Ok(out) } else { Err(FormatError::Unsafe) }
+    let again = read(name, &out).map_err(|_| PolicyFormatError::Unsafe)?;
+    if same_meaning(&document, &again) { Ok(out) } else { Err(PolicyFormatError::Unsafe) }
 }
 
-fn read(name: &str, text: &str) -> Result<Document, FormatError> {
-    let mut faults = Faults::new(name, text);
+fn read(name: &str, text: &str) -> Result<YamlDocument, PolicyFormatError> {
+    let mut faults = FaultCollector::new(name, text);
     let document = yaml::parse(text, &mut faults);
     if faults.failed() {
-        return Err(FormatError::Faulty(faults.into_list()));
+        return Err(PolicyFormatError::Faulty(faults.into_list()));
     }
-    document.ok_or(FormatError::Unsafe)
+    document.ok_or(PolicyFormatError::Unsafe)
 }
 
-fn same_meaning(left: &Document, right: &Document) -> bool {
-    let value = |document: &Document| document.root.as_ref().map(shape);
-    let comments = |document: &Document| document.comments.iter().map(|c| c.text.clone()).collect::<Vec<_>>();
+fn same_meaning(left: &YamlDocument, right: &YamlDocument) -> bool {
+    let value = |document: &YamlDocument| document.root.as_ref().map(shape);
+    let comments = |document: &YamlDocument| document.comments.iter().map(|c| c.text.clone()).collect::<Vec<_>>();
     value(left) == value(right) && comments(left) == comments(right)
 }
 
-/// The tree without places: what JSON would keep, and the order of keys besides.
-fn shape(node: &Node) -> String {
+/// The tree without places: what JSON would keep, and also the order of keys.
+fn shape(node: &YamlNode) -> String {
     match &node.kind {
-        Kind::List(items) => format!("[{}]", items.iter().map(shape).collect::<Vec<_>>().join(",")),
-        Kind::Map(entries) => {
+        YamlValue::List(items) => format!("[{}]", items.iter().map(shape).collect::<Vec<_>>().join(",")),
+        YamlValue::Map(entries) => {
             let entries: Vec<String> =
                 entries.iter().map(|(key, node)| format!("{:?}:{}", key.text, shape(node))).collect();
             format!("{{{}}}", entries.join(","))
@@ -76,27 +76,27 @@ fn blank_lines(text: &str) -> Vec<bool> {
     text.lines().map(|line| line.trim().is_empty()).collect()
 }
 
-struct Writer<'d> {
+struct YamlFormatter<'d> {
     out: String,
     /// Whether a source line, counted from 0, is blank.
     blank: Vec<bool>,
-    comments: std::iter::Peekable<std::slice::Iter<'d, Comment>>,
+    comments: std::iter::Peekable<std::slice::Iter<'d, YamlComment>>,
     /// Nothing was written since a container was opened: no blank line goes here.
     fresh: bool,
 }
 
-impl Writer<'_> {
+impl YamlFormatter<'_> {
     /// A list or map over several lines. `until` is the source line of what follows it.
-    fn block(&mut self, node: &Node, indent: usize, until: u32) {
+    fn block(&mut self, node: &YamlNode, indent: usize, until: u32) {
         match &node.kind {
             // An empty one has no lines of its own: it stays in its brackets, as a scalar does.
-            Kind::Map(entries) if !entries.is_empty() => {
+            YamlValue::Map(entries) if !entries.is_empty() => {
                 for (n, (key, value)) in entries.iter().enumerate() {
                     let next = entries.get(n + 1).map_or(until, |(key, _)| key.place.line);
                     self.entry(key, value, indent, next);
                 }
             }
-            Kind::List(items) if !items.is_empty() => {
+            YamlValue::List(items) if !items.is_empty() => {
                 for (n, item) in items.iter().enumerate() {
                     let next = items.get(n + 1).map_or(until, |item| item.place.line);
                     self.item(item, indent, next);
@@ -113,19 +113,19 @@ impl Writer<'_> {
         }
     }
 
-    fn entry(&mut self, key: &Key, value: &Node, indent: usize, next: u32) {
+    fn entry(&mut self, key: &YamlKey, value: &YamlNode, indent: usize, next: u32) {
         self.start(key.place.line, indent);
         self.entry_here(key, value, indent, next);
     }
 
     /// `key: value` from where the line stands.
-    fn entry_here(&mut self, key: &Key, value: &Node, indent: usize, next: u32) {
+    fn entry_here(&mut self, key: &YamlKey, value: &YamlNode, indent: usize, next: u32) {
         self.out.push_str(&text(&key.text, true));
         self.out.push(':');
         if self.fits(value, indent + key.text.len() + 2) {
             let shown = match &value.kind {
-                Kind::Null => String::new(),
-                Kind::Text(value) => format!(" {}", text(value, false)),
+                YamlValue::Null => String::new(),
+                YamlValue::Text(value) => format!(" {}", text(value, false)),
                 _ => format!(" {}", one_line(value)),
             };
             self.out.push_str(&shown);
@@ -137,7 +137,7 @@ impl Writer<'_> {
         }
     }
 
-    fn item(&mut self, item: &Node, indent: usize, next: u32) {
+    fn item(&mut self, item: &YamlNode, indent: usize, next: u32) {
         if self.fits(item, indent + 2) {
             self.start(item.place.line, indent);
             let _ = write!(self.out, "- {}", one_line(item));
@@ -145,7 +145,7 @@ impl Writer<'_> {
             return;
         }
         match &item.kind {
-            Kind::Map(entries) => {
+            YamlValue::Map(entries) => {
                 for (n, (key, value)) in entries.iter().enumerate() {
                     let after = entries.get(n + 1).map_or(next, |(key, _)| key.place.line);
                     if n == 0 {
@@ -158,7 +158,7 @@ impl Writer<'_> {
                 }
                 self.inner_comments(next, indent + 2);
             }
-            // A list in a list has no use in a policy; its own lines keep it readable all the same.
+            // A list in a list is not useful in a policy; lines of its own keep it readable all the same.
             _ => {
                 self.start(item.place.line, indent);
                 self.out.push_str("-\n");
@@ -168,12 +168,12 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether a value stays on its line: scalars, empty ones, and short bracketed ones without inner comments.
-    fn fits(&mut self, node: &Node, column: usize) -> bool {
+    /// Whether a value stays on its line: a scalar, an empty value, or a short bracketed one without inner comments.
+    fn fits(&mut self, node: &YamlNode, column: usize) -> bool {
         match &node.kind {
-            Kind::List(items) if items.is_empty() => true,
-            Kind::Map(entries) if entries.is_empty() => true,
-            Kind::List(_) | Kind::Map(_) => {
+            YamlValue::List(items) if items.is_empty() => true,
+            YamlValue::Map(entries) if entries.is_empty() => true,
+            YamlValue::List(_) | YamlValue::Map(_) => {
                 let commented = self.comments.clone().any(|comment| {
                     comment.line >= node.place.line
                         && (comment.line < node.last_line || (comment.alone && comment.line == node.last_line))
@@ -192,7 +192,7 @@ impl Writer<'_> {
         self.fresh = false;
     }
 
-    /// The comment at the end of the source line, if any, and the end of ours.
+    /// The comment at the end of the source line, if any, and the end of the output line.
     fn finish(&mut self, line: u32) {
         if let Some(comment) = self.comments.next_if(|comment| !comment.alone && comment.line == line) {
             let _ = write!(self.out, " {}", comment.text);
@@ -227,15 +227,15 @@ impl Writer<'_> {
 }
 
 /// A value on one line.
-fn one_line(node: &Node) -> String {
+fn one_line(node: &YamlNode) -> String {
     match &node.kind {
-        Kind::Null => "null".into(),
-        Kind::Bool(truth) => truth.to_string(),
-        Kind::Integer(integer) => integer.to_string(),
-        Kind::Number(double) => format!("{double:?}"),
-        Kind::Text(value) => text(value, true),
-        Kind::List(items) => format!("[{}]", items.iter().map(one_line).collect::<Vec<_>>().join(", ")),
-        Kind::Map(entries) => {
+        YamlValue::Null => "null".into(),
+        YamlValue::Bool(truth) => truth.to_string(),
+        YamlValue::Integer(integer) => integer.to_string(),
+        YamlValue::Number(double) => format!("{double:?}"),
+        YamlValue::Text(value) => text(value, true),
+        YamlValue::List(items) => format!("[{}]", items.iter().map(one_line).collect::<Vec<_>>().join(", ")),
+        YamlValue::Map(entries) => {
             let entries: Vec<String> =
                 entries.iter().map(|(key, node)| format!("{}: {}", text(&key.text, true), one_line(node))).collect();
             format!("{{{}}}", entries.join(", "))
@@ -248,7 +248,7 @@ fn text(value: &str, bracketed: bool) -> String {
     if is_plain(value) && !(bracketed && value.contains(',')) {
         return value.to_owned();
     }
-    // JSON quoting is YAML double quoting; its library escapes what a reader must not take literally.
+    // JSON quoting is YAML double quoting; its library escapes what a parser must not take literally.
     let mut quoted = String::from("\"");
     for c in value.chars() {
         match c {
@@ -270,7 +270,7 @@ fn text(value: &str, bracketed: bool) -> String {
     quoted
 }
 
-/// Whether a text without quotes is the same text. Patterns with a star are quoted for the eye's sake.
+/// Whether a text without quotes is the same text. Patterns with a star are quoted for readability.
 fn is_plain(value: &str) -> bool {
     let starts_well = value.starts_with(|c: char| c.is_alphanumeric() || "/_.".contains(c));
     let inner = value.chars().all(|c| c.is_alphanumeric() || " /_.:,@+-=%&'()?;".contains(c));
@@ -313,8 +313,8 @@ mod tests {
 
     #[test]
     fn a_faulty_file_is_refused() {
-        assert!(matches!(format("f", "a: 1\na: 2\n"), Err(FormatError::Faulty(_))));
-        assert!(matches!(format("f", "a: [\n"), Err(FormatError::Faulty(_))));
+        assert!(matches!(format("f", "a: 1\na: 2\n"), Err(PolicyFormatError::Faulty(_))));
+        assert!(matches!(format("f", "a: [\n"), Err(PolicyFormatError::Faulty(_))));
     }
 
     fn node() -> impl Strategy<Value = String> {
@@ -375,7 +375,7 @@ mod tests {
             if let Ok(once) = format("f", &text) {
                 prop_assert_eq!(format("f", &once), Ok(once.clone()), "{}", text);
             } else {
-                prop_assert!(!matches!(format("f", &text), Err(FormatError::Unsafe)), "{}", text);
+                prop_assert!(!matches!(format("f", &text), Err(PolicyFormatError::Unsafe)), "{}", text);
             }
         }
     }

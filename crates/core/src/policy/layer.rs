@@ -1,16 +1,16 @@
-//! One policy file: whose it is, its rules, its default and its tests.
+//! One policy file: its owner, its rules, its default and its tests.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use super::fault::{Faults, Place};
-use super::pattern::Pattern;
+use super::fault::{FaultCollector, SourcePosition};
+use super::pattern::CapabilityPattern;
 use super::project;
-use super::rule::{self, Owner, Rule};
+use super::rule::{self, Rule, RuleOwner};
 use super::suggest::escape;
-use super::testing::{self, Case};
-use super::yaml::{self, Key, Kind, Node};
+use super::testing::{self, PolicyTestCase};
+use super::yaml::{self, YamlKey, YamlNode, YamlValue};
 use crate::capability::Catalogue;
 use crate::ids::AgentName;
 use crate::tier::Tier;
@@ -23,7 +23,7 @@ pub const MAX_RULES: usize = 100_000;
 /// Which of the three layers a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Layer {
+pub enum PolicyLayer {
     /// Ships with the program; nobody can loosen it.
     System,
     /// `org.yaml`: defaults, and overrides no agent file can loosen.
@@ -32,8 +32,8 @@ pub enum Layer {
     Agent,
 }
 
-impl Layer {
-    /// The word used in explanations.
+impl PolicyLayer {
+    /// The name used in explanations.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Layer {
     }
 }
 
-impl fmt::Display for Layer {
+impl fmt::Display for PolicyLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -66,26 +66,26 @@ impl fmt::Display for Layer {
 
 /// A policy file that was read.
 #[derive(Debug, Clone)]
-pub(crate) struct File {
+pub(crate) struct PolicyFile {
     pub(crate) name: String,
-    pub(crate) layer: Layer,
+    pub(crate) layer: PolicyLayer,
     pub(crate) agent: Option<AgentName>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) default: Option<Tier>,
     /// Folders the agents of this file work in.
     pub(crate) projects: Option<Vec<Box<str>>>,
-    pub(crate) tests: Vec<Case>,
+    pub(crate) tests: Vec<PolicyTestCase>,
 }
 
-/// Reads one file. Problems go to `faults`; what is given is complete only if none of them is an error.
-pub(crate) fn file(
+/// Reads one file. Problems go to `faults`; the result is complete only if none of them is an error.
+pub(crate) fn read_file(
     name: &str,
     text: &str,
-    (layer, agent): (Layer, Option<&AgentName>),
+    (layer, agent): (PolicyLayer, Option<&AgentName>),
     catalogue: &Catalogue,
-    faults: &mut Faults<'_>,
-) -> File {
-    let mut file = File {
+    faults: &mut FaultCollector<'_>,
+) -> PolicyFile {
+    let mut file = PolicyFile {
         name: name.to_owned(),
         layer,
         agent: agent.cloned(),
@@ -96,19 +96,19 @@ pub(crate) fn file(
     };
     if text.len() > MAX_BYTES {
         let message = format!("the file has {} bytes, at most {MAX_BYTES} are read", text.len());
-        faults.error(Place::default(), "policy.too_large", message);
+        faults.error(SourcePosition::default(), "policy.too_large", message);
         return file;
     }
     let Some(root) = yaml::parse(text, faults).and_then(|document| document.root) else { return file };
-    let Kind::Map(entries) = &root.kind else {
-        if root.kind != Kind::Null {
+    let YamlValue::Map(entries) = &root.kind else {
+        if root.kind != YamlValue::Null {
             faults
                 .error(root.place, "policy.type", format!("a policy file must be a map, not {}", root.noun()))
                 .hint(format!("start with `{}:`", layer.list()));
         }
         return file;
     };
-    refuse_strangers(entries, layer, faults);
+    refuse_unknown_file_keys(entries, layer, faults);
     for (key, node) in entries {
         match key.text.as_str() {
             "name" | "description" if node.as_text().is_none() => {
@@ -118,7 +118,7 @@ pub(crate) fn file(
             "project" => file.projects = Some(project::read(node, faults)),
             "defaults" => file.default = default(node, faults),
             list if list == layer.list() => {
-                let owner = Owner { layer, agent: agent.map_or("", AgentName::as_str) };
+                let owner = RuleOwner { layer, agent: agent.map_or("", AgentName::as_str) };
                 file.rules = rules(key, node, &owner, catalogue, faults);
             }
             "tests" => file.tests = testing::read(node, layer, faults),
@@ -129,13 +129,13 @@ pub(crate) fn file(
     file
 }
 
-/// Unknown keys, with the one that is most often meant when the two kinds of file are mixed up.
-fn refuse_strangers(entries: &[(Key, Node)], layer: Layer, faults: &mut Faults<'_>) {
+/// Refuses unknown keys, with a hint where the two kinds of file are mixed up.
+fn refuse_unknown_file_keys(entries: &[(YamlKey, YamlNode)], layer: PolicyLayer, faults: &mut FaultCollector<'_>) {
     for (key, _) in entries {
         let other = match (layer, key.text.as_str()) {
-            (Layer::Agent, "overrides") => Some("in an agent file the list is called `rules`"),
-            (Layer::Org, "rules") => Some("in org.yaml the list is called `overrides`"),
-            (Layer::Agent, "defaults") => {
+            (PolicyLayer::Agent, "overrides") => Some("in an agent file the list is called `rules`"),
+            (PolicyLayer::Org, "rules") => Some("in org.yaml the list is called `overrides`"),
+            (PolicyLayer::Agent, "defaults") => {
                 Some("defaults belong in org.yaml; end the rules with `capability: \"*\"` instead")
             }
             _ => None,
@@ -146,12 +146,12 @@ fn refuse_strangers(entries: &[(Key, Node)], layer: Layer, faults: &mut Faults<'
                     .error(key.place, "policy.unknown_key", format!("unknown key `{}`", escape(&key.text)))
                     .hint(hint),
             ),
-            None => rule::refuse_strangers(
-                std::slice::from_ref(&(key.clone(), Node::null(key.place))),
+            None => rule::refuse_unknown_keys(
+                std::slice::from_ref(&(key.clone(), YamlNode::null(key.place))),
                 layer.keys(),
                 match layer {
-                    Layer::Org => "org.yaml",
-                    Layer::System | Layer::Agent => "an agent file",
+                    PolicyLayer::Org => "org.yaml",
+                    PolicyLayer::System | PolicyLayer::Agent => "an agent file",
                 },
                 faults,
             ),
@@ -159,25 +159,33 @@ fn refuse_strangers(entries: &[(Key, Node)], layer: Layer, faults: &mut Faults<'
     }
 }
 
-fn default(node: &Node, faults: &mut Faults<'_>) -> Option<Tier> {
-    let Kind::Map(entries) = &node.kind else {
+fn default(node: &YamlNode, faults: &mut FaultCollector<'_>) -> Option<Tier> {
+    let YamlValue::Map(entries) = &node.kind else {
         faults.error(node.place, "policy.type", format!("`defaults` must be a map with `tier`, not {}", node.noun()));
         return None;
     };
-    rule::refuse_strangers(entries, &["tier"], "`defaults`", faults);
+    rule::refuse_unknown_keys(entries, &["tier"], "`defaults`", faults);
     let (_, node) = entries.iter().find(|(key, _)| key.text == "tier")?;
     rule::tier(node, "tier", faults)
 }
 
-fn rules(key: &Key, node: &Node, owner: &Owner<'_>, catalogue: &Catalogue, faults: &mut Faults<'_>) -> Vec<Rule> {
+fn rules(
+    key: &YamlKey,
+    node: &YamlNode,
+    owner: &RuleOwner<'_>,
+    catalogue: &Catalogue,
+    faults: &mut FaultCollector<'_>,
+) -> Vec<Rule> {
     match &node.kind {
-        Kind::Null => Vec::new(),
-        Kind::List(items) if items.len() > MAX_RULES => {
+        YamlValue::Null => Vec::new(),
+        YamlValue::List(items) if items.len() > MAX_RULES => {
             let message = format!("{} rules in one file, at most {MAX_RULES} are read", items.len());
             faults.error(key.place, "policy.too_large", message);
             Vec::new()
         }
-        Kind::List(items) => items.iter().filter_map(|item| rule::rule(item, owner, catalogue, faults)).collect(),
+        YamlValue::List(items) => {
+            items.iter().filter_map(|item| rule::read_rule(item, owner, catalogue, faults)).collect()
+        }
         _ => {
             faults.error(
                 node.place,
@@ -189,15 +197,15 @@ fn rules(key: &Key, node: &Node, owner: &Owner<'_>, catalogue: &Catalogue, fault
     }
 }
 
-/// Rules that no call ever gets to.
-fn warn_about_unreachable(rules: &[Rule], faults: &mut Faults<'_>) {
+/// Warns about rules that no call ever reaches.
+fn warn_about_unreachable(rules: &[Rule], faults: &mut FaultCollector<'_>) {
     use std::collections::HashMap;
     let mut covered: HashMap<(&str, bool), u32> = HashMap::new();
-    let mut seen: HashMap<(&Pattern, &str), u32> = HashMap::new();
+    let mut seen: HashMap<(&CapabilityPattern, &str), u32> = HashMap::new();
     for rule in rules {
         let (text, is_prefix) = match &rule.pattern {
-            Pattern::Name(name) => (&**name, false),
-            Pattern::Prefix(start) => (&**start, true),
+            CapabilityPattern::Name(name) => (&**name, false),
+            CapabilityPattern::Prefix(start) => (&**start, true),
         };
         let exact = if is_prefix { None } else { covered.get(&(text, false)) };
         let by_prefix = || (0..=text.len()).find_map(|end| covered.get(&(text.get(..end)?, true)));

@@ -1,12 +1,12 @@
 //! The policy in force, and how it is replaced while calls are judged.
 //!
-//! Takes new sources; serves either all of the new or all of the old. Promise: a set of files that does not
-//! load, or fails its own tests, changes nothing.
+//! Takes new sources; serves either all of the new or all of the old. Promise: files that do not
+//! load, or that fail their own tests, change nothing.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::fault::Fault;
-use super::{LoadErrors, Loaded, Outcome, Policy, Sources};
+use super::fault::FileFault;
+use super::{LoadedPolicy, Policy, PolicyLoadError, PolicySources, PolicyTestOutcome};
 use crate::capability::Catalogue;
 
 /// The policy in force.
@@ -20,12 +20,12 @@ impl LivePolicy {
     ///
     /// # Errors
     /// When they do not load or fail their own tests.
-    pub fn new(sources: &Sources, catalogue: &Arc<Catalogue>) -> Result<(Self, Vec<Fault>), LoadErrors> {
-        let Loaded { policy, warnings } = verified(sources, catalogue)?;
+    pub fn new(sources: &PolicySources, catalogue: &Arc<Catalogue>) -> Result<(Self, Vec<FileFault>), PolicyLoadError> {
+        let LoadedPolicy { policy, warnings } = verified(sources, catalogue)?;
         Ok((Self { current: RwLock::new(policy) }, warnings))
     }
 
-    /// The policy in force now. Whoever judges keeps it for the whole call.
+    /// The policy in force now. A caller keeps it for the whole call.
     #[must_use]
     pub fn get(&self) -> Arc<Policy> {
         // Nothing panics while the lock is held for writing: it only swaps a pointer.
@@ -36,7 +36,11 @@ impl LivePolicy {
     ///
     /// # Errors
     /// When the new files do not load or fail their own tests.
-    pub fn replace(&self, sources: &Sources, catalogue: &Arc<Catalogue>) -> Result<Loaded, LoadErrors> {
+    pub fn replace(
+        &self,
+        sources: &PolicySources,
+        catalogue: &Arc<Catalogue>,
+    ) -> Result<LoadedPolicy, PolicyLoadError> {
         let loaded = verified(sources, catalogue)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&loaded.policy);
         Ok(loaded)
@@ -44,24 +48,24 @@ impl LivePolicy {
 }
 
 /// Loads and runs the tests of the files.
-fn verified(sources: &Sources, catalogue: &Arc<Catalogue>) -> Result<Loaded, LoadErrors> {
+fn verified(sources: &PolicySources, catalogue: &Arc<Catalogue>) -> Result<LoadedPolicy, PolicyLoadError> {
     let loaded = Policy::load(sources, catalogue)?;
-    let mut faults: Vec<Fault> =
-        loaded.policy.test().iter().filter(|outcome| !outcome.passed).map(Outcome::as_fault).collect();
+    let mut faults: Vec<FileFault> =
+        loaded.policy.test().iter().filter(|outcome| !outcome.passed).map(PolicyTestOutcome::as_fault).collect();
     if faults.is_empty() {
         return Ok(loaded);
     }
     faults.extend(loaded.warnings);
-    Err(LoadErrors { faults })
+    Err(PolicyLoadError { faults })
 }
 
-impl Outcome {
+impl PolicyTestOutcome {
     /// A failed test as a problem of its file.
     #[must_use]
-    pub fn as_fault(&self) -> Fault {
+    pub fn as_fault(&self) -> FileFault {
         let message =
             format!("a test fails: {} for {} is {}, not {}", self.capability, self.agent, self.got, self.expected);
-        let mut fault = Fault::of_file("policy.test", self.file.clone(), message);
+        let mut fault = FileFault::of_file("policy.test", self.file.clone(), message);
         fault.place = self.place;
         let by = self.decided_by.as_deref().unwrap_or("the default");
         match &self.expected_rule {

@@ -1,8 +1,8 @@
-//! Paths as policy compares them: absolute, lexically normal, whole components.
+//! Paths in the form that policy compares: absolute, lexically normal, whole components.
 //!
 //! Takes the text of a path argument; gives its one normal spelling or says why there is none. Promise:
 //! `/workspace/ab` is never below `/workspace/a`, and no spelling of `..` gets a path past a prefix.
-//! What the kernel makes of links is checked again on the opened file.
+//! The kernel's handling of links is checked again on the opened file.
 
 use std::borrow::Cow;
 
@@ -10,18 +10,18 @@ use hashbrown::HashSet;
 
 use super::suggest::escape;
 
-/// Longest path looked at, in bytes; what Linux takes.
+/// The longest path, in bytes; the limit of Linux.
 const LENGTH: usize = 4096;
 /// Most components a prefix in a rule can have.
 pub(crate) const DEPTH: usize = 32;
 
-/// Why a text is not a path policy can compare.
+/// Why a path cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PathFault {
-    /// No text at all, or not a text.
+pub enum PolicyPathError {
+    /// An empty text, or not a text.
     #[error("the path is not a text, or an empty one")]
     Empty,
-    /// It depends on a directory we do not know.
+    /// It depends on an unknown directory.
     #[error("the path is relative")]
     Relative,
     /// More `..` than there are directories.
@@ -30,14 +30,14 @@ pub enum PathFault {
     /// A NUL byte.
     #[error("the path has a NUL byte in it")]
     Nul,
-    /// Too long to be one.
+    /// Longer than a path can be.
     #[error("the path is longer than 4096 bytes")]
     TooLong,
 }
 
 /// An absolute path without `.`, `..`, empty components or a slash at its end.
 #[derive(Debug, Clone)]
-pub(crate) struct Normal<'t> {
+pub(crate) struct NormalPath<'t> {
     text: Cow<'t, str>,
     /// Which of the first 64 bytes are slashes, without the first: there components end.
     slashes: u64,
@@ -45,39 +45,39 @@ pub(crate) struct Normal<'t> {
     depth: u16,
 }
 
-impl<'t> Normal<'t> {
+impl<'t> NormalPath<'t> {
     /// Normalises without looking at any file system.
     #[inline]
-    pub(crate) fn new(text: &'t str) -> Result<Self, PathFault> {
+    pub(crate) fn new(text: &'t str) -> Result<Self, PolicyPathError> {
         if text.starts_with('/')
             && text.len() <= LENGTH
-            && let Some(normal) = Self::as_it_stands(text)
+            && let Some(normal) = Self::borrow_if_normal(text)
         {
             return Ok(normal);
         }
-        Self::spelled_anew(text)
+        Self::normalise(text)
     }
 
     /// The same for a path that is not normal yet.
     #[cold]
-    fn spelled_anew(text: &'t str) -> Result<Self, PathFault> {
+    fn normalise(text: &'t str) -> Result<Self, PolicyPathError> {
         if text.is_empty() {
-            return Err(PathFault::Empty);
+            return Err(PolicyPathError::Empty);
         }
         if text.len() > LENGTH {
-            return Err(PathFault::TooLong);
+            return Err(PolicyPathError::TooLong);
         }
         if !text.starts_with('/') {
-            return Err(PathFault::Relative);
+            return Err(PolicyPathError::Relative);
         }
         if text.contains('\0') {
-            return Err(PathFault::Nul);
+            return Err(PolicyPathError::Nul);
         }
         let mut components: Vec<&str> = Vec::new();
         for component in text.split('/') {
             match component {
                 "" | "." => {}
-                ".." => drop(components.pop().ok_or(PathFault::Escapes)?),
+                ".." => drop(components.pop().ok_or(PolicyPathError::Escapes)?),
                 name => components.push(name),
             }
         }
@@ -89,8 +89,8 @@ impl<'t> Normal<'t> {
         if spelled.is_empty() {
             spelled.push('/');
         }
-        let found = Normal::as_it_stands(&spelled).map(|normal| (normal.slashes, normal.depth));
-        let (slashes, depth) = found.ok_or(PathFault::Nul)?;
+        let found = NormalPath::borrow_if_normal(&spelled).map(|normal| (normal.slashes, normal.depth));
+        let (slashes, depth) = found.ok_or(PolicyPathError::Nul)?;
         Ok(Self { text: Cow::Owned(spelled), slashes, depth })
     }
 
@@ -98,12 +98,12 @@ impl<'t> Normal<'t> {
     ///
     /// Eight bytes at a time: slashes are found by arithmetic, and only what follows them is looked at.
     #[inline]
-    fn as_it_stands(text: &'t str) -> Option<Self> {
+    fn borrow_if_normal(text: &'t str) -> Option<Self> {
         let bytes = text.as_bytes();
         let mut path = Self { text: Cow::Borrowed(text), slashes: 0, depth: 0 };
         let mut carried = 0;
         for (n, block) in bytes.chunks(64).enumerate() {
-            let signs = Signs::of(block);
+            let signs = PathByteMasks::of(block);
             let after_slash = signs.slashes << 1 | carried;
             if signs.nuls || after_slash & signs.slashes != 0 {
                 return None;
@@ -133,15 +133,15 @@ impl<'t> Normal<'t> {
     #[inline]
     pub(crate) fn is_within(&self, prefix: &str) -> bool {
         let (own, prefix) = (self.text.as_bytes(), prefix.as_bytes());
-        // Where the prefix ends says the most, so it is looked at first.
+        // The end of the prefix distinguishes best, so it is checked first.
         matches!(own.get(prefix.len()), None | Some(b'/'))
-            && own.get(..prefix.len()).is_some_and(|own| same(own, prefix))
+            && own.get(..prefix.len()).is_some_and(|own| bytes_equal(own, prefix))
             || prefix == b"/"
     }
 
-    /// The path cut to its first `depth` components; nothing if it has fewer.
+    /// The path cut to its first `depth` components; `None` if it has fewer.
     #[inline]
-    fn cut(&self, depth: usize) -> Option<&str> {
+    fn ancestor_at_depth(&self, depth: usize) -> Option<&str> {
         if depth == 0 || depth > usize::from(self.depth) {
             return None;
         }
@@ -163,13 +163,13 @@ impl<'t> Normal<'t> {
 
 /// What up to 64 bytes hold, one bit for each byte.
 #[derive(Default)]
-struct Signs {
+struct PathByteMasks {
     slashes: u64,
     dots: u64,
     nuls: bool,
 }
 
-impl Signs {
+impl PathByteMasks {
     #[inline]
     fn of(block: &[u8]) -> Self {
         let mut signs = Self::default();
@@ -179,7 +179,7 @@ impl Signs {
         }
         match block.last_chunk::<8>() {
             _ if rest.is_empty() => {}
-            // Some bytes are looked at twice, which changes nothing.
+            // Some bytes are tested twice, which changes nothing.
             Some(word) => signs.add(*word, block.len() - 8),
             None => {
                 // Filled up with a byte that is none of the three.
@@ -205,9 +205,9 @@ const fn gathered(tops: u64) -> u64 {
     (tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
-/// Whether two texts are equal. Both are short: a call to compare them would take longer than comparing them.
+/// Whether two texts are equal. Both are short: a library call would take longer than the comparison.
 #[inline]
-pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
+pub(crate) fn bytes_equal(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() {
         return false;
     }
@@ -245,18 +245,18 @@ fn has_dots(bytes: &[u8], mut places: u64) -> bool {
     false
 }
 
-/// Which depths occur, so that a lookup asks only for those.
+/// The depths that occur, so that a lookup tries only those.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Depths(u64);
+pub(crate) struct PathDepths(u64);
 
-impl Depths {
+impl PathDepths {
     pub(crate) fn add(&mut self, prefix: &str) {
         self.0 |= 1 << depth_of(prefix);
     }
 
     /// The ancestors of a path (itself included) that could be a stored prefix, shortest first.
     #[inline]
-    pub(crate) fn ancestors<'p>(self, path: &'p Normal<'_>) -> impl Iterator<Item = &'p str> {
+    pub(crate) fn ancestors<'p>(self, path: &'p NormalPath<'_>) -> impl Iterator<Item = &'p str> {
         let mut left = self.0;
         std::iter::from_fn(move || {
             while left != 0 {
@@ -265,7 +265,7 @@ impl Depths {
                 if depth == 0 {
                     return Some("/");
                 }
-                if let Some(ancestor) = path.cut(depth) {
+                if let Some(ancestor) = path.ancestor_at_depth(depth) {
                     return Some(ancestor);
                 }
             }
@@ -281,33 +281,33 @@ pub(crate) fn depth_of(prefix: &str) -> usize {
 
 /// Directories; a path is inside when it is one of them or below one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Prefixes {
+pub(crate) struct PathPrefixes {
     set: HashSet<Box<str>>,
-    depths: Depths,
-    /// As the file lists them, for people and for comparing rules.
+    depths: PathDepths,
+    /// As the file lists them, for people and for the comparison of rules.
     pub(crate) listed: Vec<Box<str>>,
 }
 
-impl Prefixes {
+impl PathPrefixes {
     pub(crate) fn add(&mut self, prefix: &str) {
         self.depths.add(prefix);
         self.listed.push(prefix.into());
         self.set.insert(prefix.into());
     }
 
-    pub(crate) fn hold(&self, path: &Normal<'_>) -> bool {
+    pub(crate) fn contains(&self, path: &NormalPath<'_>) -> bool {
         self.depths.ancestors(path).any(|ancestor| self.set.contains(ancestor))
     }
 }
 
 /// A path pattern: `*` and `?` inside a component, `**` for any number of components.
 #[derive(Debug, Clone)]
-pub(crate) struct Glob {
+pub(crate) struct PathGlobPattern {
     pub(crate) text: Box<str>,
     parts: Vec<Box<str>>,
 }
 
-impl Glob {
+impl PathGlobPattern {
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         if !text.starts_with('/') {
             return Err("a path pattern starts with `/`".into());
@@ -330,7 +330,7 @@ impl Glob {
         Ok(Self { text: text.into(), parts })
     }
 
-    pub(crate) fn matches(&self, path: &Normal<'_>) -> bool {
+    pub(crate) fn matches(&self, path: &NormalPath<'_>) -> bool {
         let names: Vec<&str> = path.components().collect();
         match_with_stars(&self.parts, &names, |part| &**part == "**", |part, name| match_name(part, name))
     }
@@ -341,7 +341,7 @@ fn match_name(pattern: &str, name: &str) -> bool {
     match_with_stars(&pattern, &name, |sign| *sign == '*', |sign, c| *sign == '?' || sign == c)
 }
 
-/// Matches with stars that stand for any run, going back only to the latest star: at most |pattern| x |name| steps.
+/// Matches with stars that stand for any run, going back only to the last star: at most |pattern| x |name| steps.
 fn match_with_stars<P, N>(
     pattern: &[P],
     name: &[N],
@@ -378,8 +378,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn normal(text: &str) -> Result<String, PathFault> {
-        Normal::new(text).map(|path| path.as_str().to_owned())
+    fn normal(text: &str) -> Result<String, PolicyPathError> {
+        NormalPath::new(text).map(|path| path.as_str().to_owned())
     }
 
     #[test]
@@ -399,17 +399,17 @@ mod tests {
         ] {
             assert_eq!(normal(text).as_deref(), Ok(expected), "{text}");
         }
-        assert_eq!(normal(""), Err(PathFault::Empty));
-        assert_eq!(normal("a/b"), Err(PathFault::Relative));
-        assert_eq!(normal("~/b"), Err(PathFault::Relative));
-        assert_eq!(normal("/a/../../etc"), Err(PathFault::Escapes));
-        assert_eq!(normal("/a\0b"), Err(PathFault::Nul));
-        assert_eq!(normal(&"/a".repeat(3000)), Err(PathFault::TooLong));
+        assert_eq!(normal(""), Err(PolicyPathError::Empty));
+        assert_eq!(normal("a/b"), Err(PolicyPathError::Relative));
+        assert_eq!(normal("~/b"), Err(PolicyPathError::Relative));
+        assert_eq!(normal("/a/../../etc"), Err(PolicyPathError::Escapes));
+        assert_eq!(normal("/a\0b"), Err(PolicyPathError::Nul));
+        assert_eq!(normal(&"/a".repeat(3000)), Err(PolicyPathError::TooLong));
     }
 
     #[test]
     fn a_prefix_covers_itself_and_what_is_below_and_no_neighbour() {
-        let mut prefixes = Prefixes::default();
+        let mut prefixes = PathPrefixes::default();
         prefixes.add("/workspace/a");
         for (path, inside) in [
             ("/workspace/a", true),
@@ -421,33 +421,34 @@ mod tests {
             ("/x/../workspace/a/b", true),
             ("/workspace/a/../../etc/passwd", false),
         ] {
-            assert_eq!(prefixes.hold(&Normal::new(path).unwrap()), inside, "{path}");
-            assert_eq!(Normal::new(path).unwrap().is_within("/workspace/a"), inside, "{path}");
-            assert!(Normal::new(path).unwrap().is_within("/"));
+            assert_eq!(prefixes.contains(&NormalPath::new(path).unwrap()), inside, "{path}");
+            assert_eq!(NormalPath::new(path).unwrap().is_within("/workspace/a"), inside, "{path}");
+            assert!(NormalPath::new(path).unwrap().is_within("/"));
         }
-        let mut root = Prefixes::default();
+        let mut root = PathPrefixes::default();
         root.add("/");
-        assert!(root.hold(&Normal::new("/anything").unwrap()) && root.hold(&Normal::new("/").unwrap()));
+        assert!(root.contains(&NormalPath::new("/anything").unwrap()) && root.contains(&NormalPath::new("/").unwrap()));
     }
 
     #[test]
     fn deep_paths_stay_inside() {
-        let mut prefixes = Prefixes::default();
+        let mut prefixes = PathPrefixes::default();
         prefixes.add("/a/b");
-        assert!(prefixes.hold(&Normal::new(&format!("/a/b{}", "/x".repeat(500))).unwrap()));
-        assert!(prefixes.hold(&Normal::new(&format!("/a/b{}/.", "/x".repeat(500))).unwrap()));
+        assert!(prefixes.contains(&NormalPath::new(&format!("/a/b{}", "/x".repeat(500))).unwrap()));
+        assert!(prefixes.contains(&NormalPath::new(&format!("/a/b{}/.", "/x".repeat(500))).unwrap()));
         let deep = "/d".repeat(DEPTH);
-        let mut prefixes = Prefixes::default();
+        let mut prefixes = PathPrefixes::default();
         prefixes.add(&deep);
-        assert!(prefixes.hold(&Normal::new(&deep).unwrap()));
-        assert!(prefixes.hold(&Normal::new(&format!("{deep}/x")).unwrap()));
-        assert!(!prefixes.hold(&Normal::new(&format!("{deep}x")).unwrap()));
-        assert!(!prefixes.hold(&Normal::new(&"/d".repeat(DEPTH - 1)).unwrap()));
+        assert!(prefixes.contains(&NormalPath::new(&deep).unwrap()));
+        assert!(prefixes.contains(&NormalPath::new(&format!("{deep}/x")).unwrap()));
+        assert!(!prefixes.contains(&NormalPath::new(&format!("{deep}x")).unwrap()));
+        assert!(!prefixes.contains(&NormalPath::new(&"/d".repeat(DEPTH - 1)).unwrap()));
     }
 
     #[test]
     fn stars_stay_inside_their_component() {
-        let matches = |glob: &str, path: &str| Glob::new(glob).unwrap().matches(&Normal::new(path).unwrap());
+        let matches =
+            |glob: &str, path: &str| PathGlobPattern::new(glob).unwrap().matches(&NormalPath::new(path).unwrap());
         assert!(matches("/w/*.md", "/w/a.md"));
         assert!(!matches("/w/*.md", "/w/x/a.md"));
         assert!(matches("/w/**/*.md", "/w/a.md"));
@@ -458,15 +459,15 @@ mod tests {
         assert!(matches("/**/secret/**/x", "/a/secret/b/secret/c/x"));
         assert!(!matches("/w/*.md", "/w/../etc/a.md"));
         for bad in ["w/*", "/w/[ab]", "/w/a**", "/w/../x", "/w/{a,b}"] {
-            assert!(Glob::new(bad).is_err(), "{bad}");
+            assert!(PathGlobPattern::new(bad).is_err(), "{bad}");
         }
     }
 
     proptest! {
         #[test]
         fn normalising_twice_changes_nothing(text in "(/|/\\.|/\\.\\.|/a|/b|/\u{e9}){0,12}") {
-            if let Ok(once) = Normal::new(&text) {
-                let again = Normal::new(once.as_str()).unwrap();
+            if let Ok(once) = NormalPath::new(&text) {
+                let again = NormalPath::new(once.as_str()).unwrap();
                 prop_assert_eq!(once.as_str(), again.as_str());
                 prop_assert_eq!((once.depth, once.slashes), (again.depth, again.slashes));
             }

@@ -1,17 +1,17 @@
-//! Which capabilities a rule is about: one name, or all names that start alike.
+//! The capabilities a rule is about: one name, or all names with the same beginning.
 
 use std::fmt;
 
 /// An exact name, or a prefix followed by `*`, which stands for the rest of the name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Pattern {
+pub enum CapabilityPattern {
     /// `email.send`.
     Name(Box<str>),
     /// `email.*` without its star; empty for `*`.
     Prefix(Box<str>),
 }
 
-impl Pattern {
+impl CapabilityPattern {
     /// Reads a pattern as a rule writes it.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it names whatever the other one names.
+    /// Whether it covers everything that the other one covers.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
@@ -54,7 +54,7 @@ impl Pattern {
     }
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for CapabilityPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => f.pad(name),
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_star_is_the_rest_of_the_name() {
-        let matches = |pattern: &str, name: &str| Pattern::new(pattern).unwrap().matches(name);
+        let matches = |pattern: &str, name: &str| CapabilityPattern::new(pattern).unwrap().matches(name);
         assert!(matches("state.shared.*", "state.shared.get"));
         assert!(matches("state.*", "state.shared.get"));
         assert!(matches("*", "custom:deploy"));
@@ -82,10 +82,10 @@ mod tests {
     #[test]
     fn a_star_elsewhere_is_refused() {
         for bad in ["", "*.send", "em*il", "email.**", "email..send", ".x", "a b", "email.", "é"] {
-            assert!(Pattern::new(bad).is_err(), "{bad}");
+            assert!(CapabilityPattern::new(bad).is_err(), "{bad}");
         }
         for good in ["*", "email.*", "custom:*", "email.send", "e*"] {
-            assert_eq!(Pattern::new(good).unwrap().to_string(), good);
+            assert_eq!(CapabilityPattern::new(good).unwrap().to_string(), good);
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Projects: the folders an agent works in, as its policy file names them.
 //!
 //! Takes the `project` keys of all files; gives the folders of an agent. Promise: they come from files that only people
-//! write. What a client says about its working folder is where relative paths begin, and never makes a folder a project.
+//! write. The working folder that a client states is where relative paths begin; it never makes a folder a project.
 
 use std::collections::HashMap;
 
-use super::fault::Faults;
-use super::path::Normal;
+use super::fault::FaultCollector;
+use super::path::NormalPath;
 use super::suggest::escape;
-use super::yaml::{Kind, Node};
+use super::yaml::{YamlNode, YamlValue};
 use crate::ids::AgentName;
 
 /// Most folders in one file.
@@ -16,13 +16,13 @@ const MOST: usize = 100;
 
 /// The projects of all agents.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Projects {
-    /// Of agents whose file names none.
+pub(crate) struct AgentProjects {
+    /// The folders of agents whose file names none.
     pub(crate) shared: Vec<Box<str>>,
     pub(crate) own: HashMap<AgentName, Vec<Box<str>>>,
 }
 
-impl Projects {
+impl AgentProjects {
     /// The folders of an agent.
     pub(crate) fn of(&self, agent: &AgentName) -> &[Box<str>] {
         self.own.get(agent).unwrap_or(&self.shared)
@@ -30,10 +30,10 @@ impl Projects {
 }
 
 /// Reads a `project` key: a folder or a list of folders.
-pub(crate) fn read(node: &Node, faults: &mut Faults<'_>) -> Vec<Box<str>> {
-    let items: Vec<&Node> = match &node.kind {
-        Kind::List(items) if items.len() <= MOST => items.iter().collect(),
-        Kind::List(_) => {
+pub(crate) fn read(node: &YamlNode, faults: &mut FaultCollector<'_>) -> Vec<Box<str>> {
+    let items: Vec<&YamlNode> = match &node.kind {
+        YamlValue::List(items) if items.len() <= MOST => items.iter().collect(),
+        YamlValue::List(_) => {
             faults.error(node.place, "policy.type", format!("`project` is a list of at most {MOST} folders"));
             return Vec::new();
         }
@@ -46,8 +46,8 @@ pub(crate) fn read(node: &Node, faults: &mut Faults<'_>) -> Vec<Box<str>> {
             faults.error(item.place, "policy.type", message);
             continue;
         };
-        match Normal::new(text) {
-            // Everything would be inside.
+        match NormalPath::new(text) {
+            // Every path would be inside.
             Ok(path) if path.as_str() == "/" => {
                 faults.error(item.place, "policy.path", "the root folder cannot be a project");
             }

@@ -1,7 +1,7 @@
-//! Proposals: rules for calls that were observed and would have been asked about.
+//! Proposals: rules for observed calls that would have needed approval.
 //!
-//! Takes calls of one agent; gives rules that would let those through that stay on the machine, as text for its file.
-//! Promise: a proposal is never wider than the words that were seen plus further words of the same program, and nothing
+//! Takes calls of one agent; gives rules that allow the calls that stay on the machine, as text for the agent's file.
+//! Promise: a proposal is never wider than the observed words plus further words of the same program, and nothing
 //! is proposed for a call that may reach another machine or that cannot be read.
 
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 use crate::ids::CapabilityName;
-use crate::shell::{Certainty, Command, Script};
+use crate::shell::{ShellCommand, ShellScript, WordCertainty};
 
 /// Most patterns in one proposal.
 const PATTERNS: usize = 200;
@@ -35,16 +35,16 @@ const FILES: [&str; 14] = [
 
 /// A rule that could be added to an agent's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proposal {
+pub struct RuleProposal {
     /// The capability it is about.
     pub capability: String,
     /// The rule as it is written in a file.
     pub text: String,
 }
 
-/// Whether a call stays on the machine, as far as it can be told. Whatever is not known leaves.
+/// Whether a call stays on the machine, as far as this is known. An unknown call does not.
 #[must_use]
-pub fn in_house(capability: &CapabilityName, arguments: &Map<String, Value>) -> bool {
+pub fn stays_on_machine(capability: &CapabilityName, arguments: &Map<String, Value>) -> bool {
     let name = capability.as_str();
     if !name.starts_with("custom:") {
         return LOCAL.iter().any(|start| name.starts_with(start));
@@ -52,22 +52,24 @@ pub fn in_house(capability: &CapabilityName, arguments: &Map<String, Value>) -> 
     if FILES.contains(&name) {
         return true;
     }
-    name == "custom:exec_cmd" && script(arguments).is_some_and(|script| script.stays_in_house())
+    name == "custom:exec_cmd" && script(arguments).is_some_and(|script| script.stays_on_machine())
 }
 
-fn script(arguments: &Map<String, Value>) -> Option<Script> {
+fn script(arguments: &Map<String, Value>) -> Option<ShellScript> {
     match arguments.get("command").or_else(|| arguments.get("cmd"))? {
-        Value::String(text) => Script::parse(text).ok(),
-        Value::Array(words) => Script::of_words(&words.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?).ok(),
+        Value::String(text) => ShellScript::parse(text).ok(),
+        Value::Array(words) => {
+            ShellScript::of_words(&words.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?).ok()
+        }
         _ => None,
     }
 }
 
 /// Rules for calls of one agent.
 #[must_use]
-pub fn propose<'c>(calls: impl Iterator<Item = (&'c CapabilityName, &'c Map<String, Value>)>) -> Vec<Proposal> {
+pub fn propose<'c>(calls: impl Iterator<Item = (&'c CapabilityName, &'c Map<String, Value>)>) -> Vec<RuleProposal> {
     let (mut patterns, mut others): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-    for (capability, arguments) in calls.filter(|(capability, arguments)| in_house(capability, arguments)) {
+    for (capability, arguments) in calls.filter(|(capability, arguments)| stays_on_machine(capability, arguments)) {
         match capability.as_str() {
             "custom:exec_cmd" => {
                 let commands = script(arguments).map(|script| script.commands).unwrap_or_default();
@@ -81,13 +83,13 @@ pub fn propose<'c>(calls: impl Iterator<Item = (&'c CapabilityName, &'c Map<Stri
         list.dedup();
         list.truncate(PATTERNS);
     }
-    let mut proposals: Vec<Proposal> = others
+    let mut proposals: Vec<RuleProposal> = others
         .into_iter()
         .map(|capability| {
             let within =
                 if capability.starts_with("custom:") { ", conditions: {writes_within: [project]}" } else { "" };
             let text = format!("  - {{capability: {capability}, tier: notify{within}}}\n");
-            Proposal { capability, text }
+            RuleProposal { capability, text }
         })
         .collect();
     if !patterns.is_empty() {
@@ -99,17 +101,17 @@ pub fn propose<'c>(calls: impl Iterator<Item = (&'c CapabilityName, &'c Map<Stri
             // INVARIANT: a JSON text is a YAML text.
             let _ = writeln!(text, "        - {}", Value::String(pattern.clone()));
         }
-        proposals.push(Proposal { capability: "custom:exec_cmd".into(), text });
+        proposals.push(RuleProposal { capability: "custom:exec_cmd".into(), text });
     }
     proposals
 }
 
 /// The program, its subcommand if it has one, and any further words.
-fn pattern(command: &Command) -> Option<String> {
+fn pattern(command: &ShellCommand) -> Option<String> {
     let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
     let name = command.words.first()?.as_literal().filter(|name| plain(name))?;
     let second =
-        command.words.get(1).filter(|word| word.certainty == Certainty::Literal).map(|word| word.text.as_str());
+        command.words.get(1).filter(|word| word.certainty == WordCertainty::Literal).map(|word| word.text.as_str());
     let has_subcommands =
         matches!(name, "git" | "cargo" | "npm" | "pnpm" | "yarn" | "go" | "make" | "just" | "mvn" | "gradle");
     Some(match second.filter(|word| has_subcommands && plain(word) && !word.starts_with('-')) {
@@ -147,7 +149,7 @@ mod tests {
             "gh pr create",
         ] {
             let (name, arguments) = call(text);
-            assert!(!in_house(&name, &arguments), "{text}");
+            assert!(!stays_on_machine(&name, &arguments), "{text}");
             assert!(propose([(&name, &arguments)].into_iter()).is_empty(), "{text}");
         }
     }

@@ -1,17 +1,17 @@
-//! Reads inside a call: what a call tells about files besides what it does.
+//! Reads inside a call: the files whose content a call reveals besides its main effect.
 //!
 //! Takes a question; gives its own verdict and one verdict for each path that the call reads (the source of a copy, the
 //! folder of a search), judged as a `filesystem.read` of that path. Promise: reading is one permission. The strictest of
-//! all verdicts counts, so no capability reads what a rule keeps from `filesystem.read`. A call that was asked for as a
+//! all verdicts counts, so no capability reads what a rule protects from `filesystem.read`. A call that was made as a
 //! spawn is also judged by the rules that name `proxy.spawn`: they can make the answer stricter and nothing else.
 
 use serde_json::{Map, Value};
 
 use super::Policy;
-use super::judge::{Base, Hit, Reason, Verdict};
-use super::layer::Layer;
-use super::pattern::Pattern;
-use super::question::Question;
+use super::input::PolicyInput;
+use super::judge::{RuleHit, Verdict, VerdictBase, VerdictReason};
+use super::layer::PolicyLayer;
+use super::pattern::CapabilityPattern;
 use super::rule::RuleRef;
 use crate::capability::Capability;
 use crate::ids::CapabilityName;
@@ -21,33 +21,33 @@ use crate::tier::Tier;
 /// The capability that stands for reading a file or folder.
 const READ: &str = "filesystem.read";
 
-/// What policy says to a whole call.
+/// The verdicts on a whole call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallVerdict {
-    /// About the call itself.
+    /// The verdict on the call itself.
     pub own: Verdict,
-    /// About each path that it reads.
+    /// The verdict on each path that it reads.
     pub reads: Vec<ReadVerdict>,
-    /// What rules that name `proxy.spawn` say, if it is one and there are any.
+    /// The verdict of rules that name `proxy.spawn`, if it is a spawn and there are any.
     pub spawn: Option<Verdict>,
 }
 
-/// What policy says to reading one path.
+/// The verdict on reading one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadVerdict {
     /// The path.
     pub path: String,
-    /// About `filesystem.read` of it.
+    /// The verdict on `filesystem.read` of it.
     pub verdict: Verdict,
 }
 
 impl Policy {
     /// Judges a call, and the reads in it.
     #[must_use]
-    pub fn judge_call(&self, question: &Question<'_>) -> CallVerdict {
+    pub fn judge_call(&self, question: &PolicyInput<'_>) -> CallVerdict {
         let judge_read = |(path, arguments): (String, Map<String, Value>), name: &CapabilityName| ReadVerdict {
             path,
-            verdict: self.judge(&Question { capability: name, arguments: &arguments, account: None, ..*question }),
+            verdict: self.judge(&PolicyInput { capability: name, arguments: &arguments, account: None, ..*question }),
         };
         let own = self.judge(question);
         let reads = match CapabilityName::new(READ) {
@@ -57,25 +57,25 @@ impl Policy {
         CallVerdict { own, reads, spawn: self.judge_spawn(question) }
     }
 
-    /// What the rules that name `proxy.spawn` itself say. A rule about all capabilities that begin alike says its word about
-    /// the operation already, and no default counts twice.
-    fn judge_spawn(&self, question: &Question<'_>) -> Option<Verdict> {
+    /// The verdict of the rules that name `proxy.spawn` itself. A rule about all capabilities with this prefix already
+    /// applies to the operation, and no default counts twice.
+    fn judge_spawn(&self, question: &PolicyInput<'_>) -> Option<Verdict> {
         let (arguments, name) = (question.spawn?, CapabilityName::new(spawn::CAPABILITY).ok()?);
-        // Where targets come from is asked of the operation: a rule about the spawn sees the same ones.
-        let found = self.judge(&Question { capability: &name, arguments, spawn: None, account: None, ..*question });
-        let names_it = |hit: &Hit| {
+        // The origins of targets belong to the operation: a rule about the spawn sees the same ones.
+        let found = self.judge(&PolicyInput { capability: &name, arguments, spawn: None, account: None, ..*question });
+        let names_it = |hit: &RuleHit| {
             let rule = self.rule(hit.rule);
-            rule.is_some_and(|rule| rule.pattern == Pattern::Name(spawn::CAPABILITY.into()))
+            rule.is_some_and(|rule| rule.pattern == CapabilityPattern::Name(spawn::CAPABILITY.into()))
         };
         let [agent, org, system] = [found.agent, found.org, found.system].map(|hit| hit.filter(names_it));
         let tier = [agent, org, system].into_iter().flatten().map(|hit| hit.tier).reduce(Tier::raise)?;
-        let base = if agent.is_some() { Base::AgentRule } else { Base::OrgOverride };
+        let base = if agent.is_some() { VerdictBase::AgentRule } else { VerdictBase::OrgOverride };
         Some(Verdict { tier, base, agent, org, system, unknown: false })
     }
 
-    /// The paths a call reads, each with the arguments of the `filesystem.read` it counts as. An argument that is no
-    /// text is not asked about: it is refused before anything is read.
-    pub(super) fn reads_of(&self, question: &Question<'_>) -> Vec<(String, Map<String, Value>)> {
+    /// The paths a call reads, each with the arguments of the `filesystem.read` it counts as. An argument that is not a
+    /// text is skipped: it is refused before anything is read.
+    pub(super) fn reads_of(&self, question: &PolicyInput<'_>) -> Vec<(String, Map<String, Value>)> {
         let params = self.catalogue.get(question.capability).map_or(&[][..], |Capability { params, .. }| params);
         let named = params.iter().filter(|param| param.reads);
         let paths = named.filter_map(|param| question.arguments.get(&param.name)?.as_str());
@@ -91,13 +91,13 @@ impl CallVerdict {
         std::iter::once(&self.own).chain(self.reads.iter().map(|read| &read.verdict)).chain(&self.spawn)
     }
 
-    /// The answer: the strictest of all.
+    /// The strictest tier of all.
     #[must_use]
     pub fn tier(&self) -> Tier {
         self.all().fold(self.own.tier, |tier, verdict| tier.raise(verdict.tier))
     }
 
-    /// The rule that asked for the answer; nothing if a default did.
+    /// The rule that asked for this tier; `None` if a default did.
     #[must_use]
     pub fn decided_by(&self) -> Option<RuleRef> {
         let tier = self.tier();
@@ -112,12 +112,12 @@ impl CallVerdict {
     }
 
     /// All matched rules.
-    pub fn hits(&self) -> impl Iterator<Item = (Layer, &Hit)> {
+    pub fn hits(&self) -> impl Iterator<Item = (PolicyLayer, &RuleHit)> {
         self.all().flat_map(Verdict::hits)
     }
 
-    /// Every reason, in reading order.
-    pub fn reasons(&self) -> impl Iterator<Item = Reason> {
+    /// Every reason, in the order in which it is shown.
+    pub fn reasons(&self) -> impl Iterator<Item = VerdictReason> {
         self.all().flat_map(Verdict::reasons)
     }
 }

@@ -1,4 +1,4 @@
-//! A second, obvious evaluator, and a million random questions on which both must agree.
+//! A second, simple evaluator, and a million random questions on which both must agree.
 //!
 //! The reference keeps rules in a list and reads them top to bottom; it shares no code with the engine but
 //! the tiers. Rules are made as data, written as YAML and loaded by the engine as any file would be.
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::tests::{NOON, catalogue};
 use super::*;
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Millis, UtcMillis};
 use crate::ids::CapabilityName;
 
 /// Policies, and questions put to each: together more than a million cases.
@@ -18,9 +18,9 @@ const POLICIES: u64 = 1_050;
 const QUESTIONS: u64 = 1_000;
 
 /// A small generator; the seed makes every run the same.
-struct Dice(u64);
+struct ReferenceRandom(u64);
 
-impl Dice {
+impl ReferenceRandom {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -40,7 +40,7 @@ impl Dice {
 }
 
 #[derive(Debug, Clone)]
-enum Cond {
+enum ReferenceCondition {
     Prefix(bool, Vec<String>),
     Limit(&'static str, i64),
     Size(&'static str, i64),
@@ -57,10 +57,10 @@ enum Cond {
 }
 
 #[derive(Debug, Clone)]
-struct RefRule {
+struct ReferenceRule {
     pattern: String,
     tier: Tier,
-    conditions: Vec<Cond>,
+    conditions: Vec<ReferenceCondition>,
     rate: Option<(u64, Tier)>,
 }
 
@@ -125,8 +125,8 @@ const DOMAINS: [&str; 3] = ["corp.org", "b.net", "evil.org"];
 const SESSIONS: [&str; 3] = ["s1", "s2", "s3"];
 const ORIGINS: [&str; 4] = ["asked", "known", "seen", "new"];
 
-/// Which conditions a pattern can have at all, by what its capabilities take.
-fn condition(dice: &mut Dice, pattern: &str) -> Cond {
+/// The conditions a pattern can have, by the arguments of its capabilities.
+fn condition(dice: &mut ReferenceRandom, pattern: &str) -> ReferenceCondition {
     let has = |service: &str| {
         pattern.starts_with(service)
             || matches!(pattern, "*" | "custom:deploy" | "custom:*")
@@ -135,41 +135,41 @@ fn condition(dice: &mut Dice, pattern: &str) -> Cond {
     };
     loop {
         return match dice.roll(13) {
-            0 | 1 if has("files") => Cond::Prefix(dice.roll(3) == 0, dice.some(&PREFIXES)),
+            0 | 1 if has("files") => ReferenceCondition::Prefix(dice.roll(3) == 0, dice.some(&PREFIXES)),
             2 if matches!(pattern, "email.list" | "email.*" | "filesystem.read" | "slack.*" | "*") => {
-                Cond::Limit(dice.pick(&["lt", "lte", "gt", "gte"]), dice.roll(4) as i64)
+                ReferenceCondition::Limit(dice.pick(&["lt", "lte", "gt", "gte"]), dice.roll(4) as i64)
             }
             3 if (has("files") && pattern != "filesystem.read" && pattern != "filesystem.copy")
                 || matches!(pattern, "email.*" | "email.send" | "slack.send") =>
             {
-                Cond::Size(dice.pick(&["lt", "lte", "gt", "gte"]), 1 + dice.roll(5) as i64)
+                ReferenceCondition::Size(dice.pick(&["lt", "lte", "gt", "gte"]), 1 + dice.roll(5) as i64)
             }
-            4 if has("slack") => Cond::Channel(dice.roll(2) == 0, dice.some(&CHANNELS)),
+            4 if has("slack") => ReferenceCondition::Channel(dice.roll(2) == 0, dice.some(&CHANNELS)),
             5 if matches!(pattern, "email.label" | "email.*" | "*") => {
-                Cond::Labels(dice.roll(2) == 0, dice.some(&LABELS))
+                ReferenceCondition::Labels(dice.roll(2) == 0, dice.some(&LABELS))
             }
-            6 if has("slack") => Cond::Starts(dice.pick(&["g", "r", ""]).to_owned()),
+            6 if has("slack") => ReferenceCondition::Starts(dice.pick(&["g", "r", ""]).to_owned()),
             7 if matches!(pattern, "email.send" | "email.*" | "email.s*" | "*" | "custom:*") => {
-                Cond::Within(dice.some(&DOMAINS))
+                ReferenceCondition::Within(dice.some(&DOMAINS))
             }
             8 if matches!(pattern, "email.send" | "email.*" | "email.s*" | "*" | "custom:*") => {
-                Cond::Max(1 + dice.roll(3) as i64)
+                ReferenceCondition::Max(1 + dice.roll(3) as i64)
             }
-            9 => Cond::Tainted(dice.roll(2) == 0),
-            10 => Cond::Session(dice.some(&SESSIONS)),
-            11 => Cond::Account(dice.some(&["work", "home"])),
-            12 if dice.roll(2) == 0 => Cond::Morning,
-            12 => Cond::Targets(dice.some(&ORIGINS)),
+            9 => ReferenceCondition::Tainted(dice.roll(2) == 0),
+            10 => ReferenceCondition::Session(dice.some(&SESSIONS)),
+            11 => ReferenceCondition::Account(dice.some(&["work", "home"])),
+            12 if dice.roll(2) == 0 => ReferenceCondition::Morning,
+            12 => ReferenceCondition::Targets(dice.some(&ORIGINS)),
             _ => continue,
         };
     }
 }
 
-fn rules(dice: &mut Dice, most: u64, least_conditions: u64) -> Vec<RefRule> {
+fn rules(dice: &mut ReferenceRandom, most: u64, least_conditions: u64) -> Vec<ReferenceRule> {
     (0..dice.roll(most + 1))
         .map(|_| {
             let pattern = dice.pick(&PATTERNS).to_owned();
-            let mut conditions: Vec<Cond> = Vec::new();
+            let mut conditions: Vec<ReferenceCondition> = Vec::new();
             for _ in 0..least_conditions + dice.roll(4 - least_conditions) {
                 let one = condition(dice, &pattern);
                 let kind = std::mem::discriminant(&one);
@@ -178,13 +178,13 @@ fn rules(dice: &mut Dice, most: u64, least_conditions: u64) -> Vec<RefRule> {
                 }
             }
             let rate = (dice.roll(6) == 0).then(|| (1 + dice.roll(3), dice.tier()));
-            RefRule { pattern, tier: dice.tier(), conditions, rate }
+            ReferenceRule { pattern, tier: dice.tier(), conditions, rate }
         })
         .collect()
 }
 
 /// Writes rules as a person would.
-fn yaml(rules: &[RefRule]) -> String {
+fn yaml(rules: &[ReferenceRule]) -> String {
     let mut text = String::new();
     for rule in rules {
         let _ = writeln!(text, "  - capability: \"{}\"\n    tier: {}", rule.pattern, rule.tier);
@@ -195,19 +195,19 @@ fn yaml(rules: &[RefRule]) -> String {
         for condition in &rule.conditions {
             let any = |any: &bool| if *any { "any_" } else { "" };
             let line = match condition {
-                Cond::Prefix(a, list) => format!("{}path_prefix: {list:?}", any(a)),
-                Cond::Limit(by, bound) => format!("limit_{by}: {bound}"),
-                Cond::Size(by, bound) => format!("content_size_{by}: {bound}"),
-                Cond::Channel(a, list) => format!("{}channel_in: {list:?}", any(a)),
-                Cond::Labels(a, list) => format!("{}add_labels_in: {list:?}", any(a)),
-                Cond::Starts(start) => format!("channel_matches: \"{start}[a-z]*\""),
-                Cond::Within(list) => format!("recipients_within: {list:?}"),
-                Cond::Max(max) => format!("recipients_max: {max}"),
-                Cond::Tainted(truth) => format!("tainted: {truth}"),
-                Cond::Session(list) => format!("agent_session: {list:?}"),
-                Cond::Account(list) => format!("account: {list:?}"),
-                Cond::Targets(list) => format!("targets: {list:?}"),
-                Cond::Morning => "hours: {from: \"06:00\", to: \"12:00\", zone: UTC}".to_owned(),
+                ReferenceCondition::Prefix(a, list) => format!("{}path_prefix: {list:?}", any(a)),
+                ReferenceCondition::Limit(by, bound) => format!("limit_{by}: {bound}"),
+                ReferenceCondition::Size(by, bound) => format!("content_size_{by}: {bound}"),
+                ReferenceCondition::Channel(a, list) => format!("{}channel_in: {list:?}", any(a)),
+                ReferenceCondition::Labels(a, list) => format!("{}add_labels_in: {list:?}", any(a)),
+                ReferenceCondition::Starts(start) => format!("channel_matches: \"{start}[a-z]*\""),
+                ReferenceCondition::Within(list) => format!("recipients_within: {list:?}"),
+                ReferenceCondition::Max(max) => format!("recipients_max: {max}"),
+                ReferenceCondition::Tainted(truth) => format!("tainted: {truth}"),
+                ReferenceCondition::Session(list) => format!("agent_session: {list:?}"),
+                ReferenceCondition::Account(list) => format!("account: {list:?}"),
+                ReferenceCondition::Targets(list) => format!("targets: {list:?}"),
+                ReferenceCondition::Morning => "hours: {from: \"06:00\", to: \"12:00\", zone: UTC}".to_owned(),
             };
             let _ = writeln!(text, "      {line}");
         }
@@ -218,21 +218,21 @@ fn yaml(rules: &[RefRule]) -> String {
     text
 }
 
-/// What a question holds, next to its arguments.
-struct Case {
+/// A question apart from its arguments.
+struct ReferenceCase {
     capability: &'static str,
     arguments: Map<String, Value>,
     account: Option<&'static str>,
     session: Option<&'static str>,
     tainted: bool,
-    targets: Option<Vec<Origin>>,
-    now: Timestamp,
+    targets: Option<Vec<TargetOrigin>>,
+    now: UtcMillis,
     counted: u64,
 }
 
-fn case(dice: &mut Dice) -> Case {
+fn case(dice: &mut ReferenceRandom) -> ReferenceCase {
     let capability = NAMES[dice.roll(13) as usize];
-    let path = |dice: &mut Dice| if dice.roll(40) == 0 { json!(7) } else { json!(dice.pick(&PATHS)) };
+    let path = |dice: &mut ReferenceRandom| if dice.roll(40) == 0 { json!(7) } else { json!(dice.pick(&PATHS)) };
     let mut arguments = Map::new();
     let mut put = |name: &str, value: Value| drop(arguments.insert(name.to_owned(), value));
     match capability {
@@ -276,47 +276,48 @@ fn case(dice: &mut Dice) -> Case {
     if dice.roll(2) == 0 && matches!(capability, "email.send" | "email.reply") {
         put("body", json!("x".repeat(dice.roll(7) as usize)));
     }
-    Case {
+    ReferenceCase {
         capability,
         arguments,
         account: [None, Some("work"), Some("home")][dice.roll(3) as usize],
         session: [None, Some("s1"), Some("s2")][dice.roll(3) as usize],
         tainted: dice.roll(2) == 0,
-        targets: (dice.roll(3) > 0).then(|| (0..dice.roll(3)).map(|_| Origin::ALL[dice.roll(4) as usize]).collect()),
-        now: NOON + Span::from_hours(dice.roll(48)),
+        targets: (dice.roll(3) > 0)
+            .then(|| (0..dice.roll(3)).map(|_| TargetOrigin::ALL[dice.roll(4) as usize]).collect()),
+        now: NOON + Millis::from_hours(dice.roll(48)),
         counted: dice.roll(4),
     }
 }
 
 /// Three-valued, as the language is: a condition that cannot be decided is neither.
 #[derive(Clone, Copy, PartialEq)]
-enum Truth {
+enum ReferenceTruth {
     Yes,
     No,
     Unclear,
 }
 
-fn truth(value: bool) -> Truth {
-    if value { Truth::Yes } else { Truth::No }
+fn truth(value: bool) -> ReferenceTruth {
+    if value { ReferenceTruth::Yes } else { ReferenceTruth::No }
 }
 
-fn all(list: Vec<Truth>) -> Truth {
-    if list.contains(&Truth::No) {
-        Truth::No
-    } else if list.contains(&Truth::Unclear) {
-        Truth::Unclear
+fn all(list: Vec<ReferenceTruth>) -> ReferenceTruth {
+    if list.contains(&ReferenceTruth::No) {
+        ReferenceTruth::No
+    } else if list.contains(&ReferenceTruth::Unclear) {
+        ReferenceTruth::Unclear
     } else {
         truth(!list.is_empty())
     }
 }
 
-fn any(list: Vec<Truth>) -> Truth {
-    if list.contains(&Truth::Yes) {
-        Truth::Yes
-    } else if list.contains(&Truth::Unclear) {
-        Truth::Unclear
+fn any(list: Vec<ReferenceTruth>) -> ReferenceTruth {
+    if list.contains(&ReferenceTruth::Yes) {
+        ReferenceTruth::Yes
+    } else if list.contains(&ReferenceTruth::Unclear) {
+        ReferenceTruth::Unclear
     } else {
-        Truth::No
+        ReferenceTruth::No
     }
 }
 
@@ -333,7 +334,7 @@ fn normal(path: &str) -> Option<Vec<String>> {
     Some(parts)
 }
 
-/// Kinds of arguments the reference knows by heart.
+/// Kinds of arguments that the reference has built in.
 fn takes(capability: &str, what: &str) -> Vec<&'static str> {
     let custom = capability.starts_with("custom") || capability.starts_with("weather");
     match (what, capability) {
@@ -350,7 +351,7 @@ fn takes(capability: &str, what: &str) -> Vec<&'static str> {
     }
 }
 
-fn recipients(case: &Case) -> Option<Option<Vec<String>>> {
+fn recipients(case: &ReferenceCase) -> Option<Option<Vec<String>>> {
     let names = takes(case.capability, "to");
     if names.is_empty() || !case.arguments.contains_key("to") {
         return Some(None);
@@ -377,60 +378,66 @@ fn compare(by: &str, left: i64, right: i64) -> bool {
     }
 }
 
-fn holds(condition: &Cond, case: &Case) -> Truth {
+fn holds(condition: &ReferenceCondition, case: &ReferenceCase) -> ReferenceTruth {
     match condition {
-        Cond::Prefix(one_is_enough, prefixes) => {
+        ReferenceCondition::Prefix(one_is_enough, prefixes) => {
             let values: Vec<&Value> =
                 takes(case.capability, "path").iter().filter_map(|name| case.arguments.get(*name)).collect();
             let Some(paths) = values.iter().map(|value| normal(value.as_str()?)).collect::<Option<Vec<_>>>() else {
-                return Truth::Unclear;
+                return ReferenceTruth::Unclear;
             };
-            let inside: Vec<Truth> = paths
+            let inside: Vec<ReferenceTruth> = paths
                 .iter()
                 .map(|path| truth(prefixes.iter().any(|prefix| path.starts_with(&normal(prefix).unwrap()))))
                 .collect();
             if *one_is_enough { any(inside) } else { all(inside) }
         }
-        Cond::Limit(by, bound) => match case.arguments.get("limit") {
-            None => Truth::No,
-            Some(value) => value.as_i64().map_or(Truth::Unclear, |limit| truth(compare(by, limit, *bound))),
+        ReferenceCondition::Limit(by, bound) => match case.arguments.get("limit") {
+            None => ReferenceTruth::No,
+            Some(value) => value.as_i64().map_or(ReferenceTruth::Unclear, |limit| truth(compare(by, limit, *bound))),
         },
-        Cond::Size(by, bound) => {
+        ReferenceCondition::Size(by, bound) => {
             let names = takes(case.capability, "content");
             let size: usize =
                 names.iter().filter_map(|name| case.arguments.get(*name)).map(|v| v.as_str().unwrap().len()).sum();
             truth(!names.is_empty() && compare(by, size as i64, *bound))
         }
-        Cond::Channel(one, list) => {
+        ReferenceCondition::Channel(one, list) => {
             elements(case.arguments.get("channel"), *one, |text| list.iter().any(|own| own == text))
         }
-        Cond::Labels(one, list) => {
+        ReferenceCondition::Labels(one, list) => {
             elements(case.arguments.get("add_labels"), *one, |text| list.iter().any(|own| own == text))
         }
-        Cond::Starts(start) => elements(case.arguments.get("channel"), false, |text| text.starts_with(start)),
-        Cond::Within(list) => match recipients(case) {
-            None => Truth::Unclear,
+        ReferenceCondition::Starts(start) => {
+            elements(case.arguments.get("channel"), false, |text| text.starts_with(start))
+        }
+        ReferenceCondition::Within(list) => match recipients(case) {
+            None => ReferenceTruth::Unclear,
             Some(domains) => truth(domains.is_some_and(|domains| domains.iter().all(|domain| list.contains(domain)))),
         },
-        Cond::Max(max) => match recipients(case) {
-            None => Truth::Unclear,
+        ReferenceCondition::Max(max) => match recipients(case) {
+            None => ReferenceTruth::Unclear,
             Some(domains) => truth(domains.is_some_and(|domains| domains.len() as i64 <= *max)),
         },
-        Cond::Tainted(expected) => truth(case.tainted == *expected),
-        Cond::Session(list) => truth(case.session.is_some_and(|own| list.iter().any(|other| other == own))),
-        Cond::Account(list) => truth(case.account.is_some_and(|own| list.iter().any(|other| other == own))),
-        Cond::Targets(list) => match &case.targets {
-            None => Truth::Unclear,
+        ReferenceCondition::Tainted(expected) => truth(case.tainted == *expected),
+        ReferenceCondition::Session(list) => {
+            truth(case.session.is_some_and(|own| list.iter().any(|other| other == own)))
+        }
+        ReferenceCondition::Account(list) => {
+            truth(case.account.is_some_and(|own| list.iter().any(|other| other == own)))
+        }
+        ReferenceCondition::Targets(list) => match &case.targets {
+            None => ReferenceTruth::Unclear,
             Some(targets) => {
                 all(targets.iter().map(|origin| truth(list.iter().any(|own| own == origin.as_str()))).collect())
             }
         },
-        Cond::Morning => truth((6..12).contains(&(case.now.as_seconds() / 3600 % 24))),
+        ReferenceCondition::Morning => truth((6..12).contains(&(case.now.as_seconds() / 3600 % 24))),
     }
 }
 
-fn elements(value: Option<&Value>, one_is_enough: bool, test: impl Fn(&str) -> bool) -> Truth {
-    let single = |value: &Value| value.as_str().map_or(Truth::Unclear, |text| truth(test(text)));
+fn elements(value: Option<&Value>, one_is_enough: bool, test: impl Fn(&str) -> bool) -> ReferenceTruth {
+    let single = |value: &Value| value.as_str().map_or(ReferenceTruth::Unclear, |text| truth(test(text)));
     let list = match value {
         None => vec![],
         Some(Value::Array(list)) => list.iter().map(single).collect(),
@@ -440,7 +447,7 @@ fn elements(value: Option<&Value>, one_is_enough: bool, test: impl Fn(&str) -> b
 }
 
 /// The first rule that applies: its number, the tier it asks for, and whether the answer without it counts too.
-fn first(rules: &[RefRule], case: &Case) -> Option<(usize, Tier, bool)> {
+fn first(rules: &[ReferenceRule], case: &ReferenceCase) -> Option<(usize, Tier, bool)> {
     let mut unclear: Option<(usize, Tier)> = None;
     for (n, rule) in rules.iter().enumerate() {
         let named = match rule.pattern.strip_suffix('*') {
@@ -450,25 +457,25 @@ fn first(rules: &[RefRule], case: &Case) -> Option<(usize, Tier, bool)> {
         if !named {
             continue;
         }
-        let mut held: Vec<Truth> = rule.conditions.iter().map(|condition| holds(condition, case)).collect();
-        held.push(Truth::Yes);
+        let mut held: Vec<ReferenceTruth> = rule.conditions.iter().map(|condition| holds(condition, case)).collect();
+        held.push(ReferenceTruth::Yes);
         let exceeded = rule.rate.filter(|(max, _)| case.counted >= *max).map(|(_, on_exceed)| on_exceed);
         match (all(held), unclear) {
-            (Truth::No, _) => {}
-            (Truth::Yes, None) => return Some((n, rule.tier.max(exceeded.unwrap_or(rule.tier)), false)),
-            (Truth::Yes, Some((first, tier))) => return Some((first, tier.max(rule.tier), false)),
-            // Only the rule that was met first counts calls.
-            (Truth::Unclear, None) => {
+            (ReferenceTruth::No, _) => {}
+            (ReferenceTruth::Yes, None) => return Some((n, rule.tier.max(exceeded.unwrap_or(rule.tier)), false)),
+            (ReferenceTruth::Yes, Some((first, tier))) => return Some((first, tier.max(rule.tier), false)),
+            // Only the first matching rule counts calls.
+            (ReferenceTruth::Unclear, None) => {
                 let tier = rule.tier.max(Tier::ApprovalRequired);
                 unclear = Some((n, tier.max(exceeded.unwrap_or(tier))));
             }
-            (Truth::Unclear, Some((first, tier))) => unclear = Some((first, tier.max(rule.tier))),
+            (ReferenceTruth::Unclear, Some((first, tier))) => unclear = Some((first, tier.max(rule.tier))),
         }
     }
     unclear.map(|(n, tier)| (n, tier, true))
 }
 
-/// Agent file, org file, default: the first that is clear ends it, and every unclear one before it counts.
+/// Agent file, org file, default: the first that is clear decides, and every unclear one before it counts.
 fn base(layers: [Option<(usize, Tier, bool)>; 2], default: Tier) -> Tier {
     let mut tier = Tier::Autonomous;
     for (_, asked, open) in layers.into_iter().flatten() {
@@ -481,34 +488,34 @@ fn base(layers: [Option<(usize, Tier, bool)>; 2], default: Tier) -> Tier {
 }
 
 /// How many policies of which size are asked how often.
-struct Amount {
+struct ReferenceWorkload {
     policies: u64,
     questions: u64,
     /// Most rules in the system file, in org.yaml and in an agent file.
     most: [u64; 3],
-    /// Each rule has at least so many: one without conditions hides all that come after it.
+    /// Each rule has at least this many: one without conditions hides all that come after it.
     least_conditions: u64,
 }
 
 #[test]
 fn a_million_random_questions_get_the_tier_that_reading_the_files_gives() {
-    let amount = Amount { policies: POLICIES, questions: QUESTIONS, most: [5, 12, 12], least_conditions: 0 };
-    let (tiers, raised_by_floor) = ask_both(Dice(0x5eed_1234_abcd_0001), &amount);
-    // The cases are not all of one sort.
+    let amount = ReferenceWorkload { policies: POLICIES, questions: QUESTIONS, most: [5, 12, 12], least_conditions: 0 };
+    let (tiers, raised_by_floor) = ask_both(ReferenceRandom(0x5eed_1234_abcd_0001), &amount);
+    // The cases cover every tier.
     assert_eq!(tiers.len(), 4, "{tiers:?}");
     assert!(tiers.values().all(|n| *n > 20_000) && raised_by_floor > 50_000, "{tiers:?} {raised_by_floor}");
 }
 
 #[test]
 fn large_files_are_read_as_small_ones_are() {
-    let amount = Amount { policies: 30, questions: 600, most: [40, 900, 120], least_conditions: 1 };
-    let (tiers, _) = ask_both(Dice(0x5eed_1234_abcd_0002), &amount);
+    let amount = ReferenceWorkload { policies: 30, questions: 600, most: [40, 900, 120], least_conditions: 1 };
+    let (tiers, _) = ask_both(ReferenceRandom(0x5eed_1234_abcd_0002), &amount);
     assert!(tiers.len() > 1, "{tiers:?}");
 }
 
-/// Compares every answer with the one that reading the files gives; says how often each tier was the answer, and
+/// Compares every answer with the one of the reference; says how often each tier was the answer, and
 /// how often a floor raised it.
-fn ask_both(mut dice: Dice, amount: &Amount) -> (BTreeMap<Tier, u64>, u64) {
+fn ask_both(mut dice: ReferenceRandom, amount: &ReferenceWorkload) -> (BTreeMap<Tier, u64>, u64) {
     let catalogue = catalogue();
     let agents = [AgentName::new("clerk").unwrap(), AgentName::new("maid").unwrap(), AgentName::new("nobody").unwrap()];
     let mut tiers: BTreeMap<Tier, u64> = BTreeMap::new();
@@ -523,7 +530,7 @@ fn ask_both(mut dice: Dice, amount: &Amount) -> (BTreeMap<Tier, u64>, u64) {
             default.map_or_else(String::new, |tier| format!("defaults: {{tier: {tier}}}\n")),
             yaml(&org)
         );
-        let agent_text = |rules: &[RefRule]| format!("rules:\n{}", yaml(rules));
+        let agent_text = |rules: &[ReferenceRule]| format!("rules:\n{}", yaml(rules));
         let sources =
             super::tests::sources(&org_text, &[("clerk", &agent_text(&files[0])), ("maid", &agent_text(&files[1]))]);
         let loaded = Policy::load_with_system(&agent_text(&system), &sources, &catalogue);
@@ -532,14 +539,14 @@ fn ask_both(mut dice: Dice, amount: &Amount) -> (BTreeMap<Tier, u64>, u64) {
             let case = case(&mut dice);
             let who = dice.roll(3) as usize;
             let capability = CapabilityName::new(case.capability).unwrap();
-            let rates = Flat(case.counted);
-            let question = Question {
+            let rates = ConstantRateCounter(case.counted);
+            let question = PolicyInput {
                 account: case.account,
                 session: case.session,
                 tainted: case.tainted,
                 targets: case.targets.as_ref().map(|list| list.iter().copied().collect()),
                 rates: &rates,
-                ..Question::new(&agents[who], &capability, &case.arguments, case.now)
+                ..PolicyInput::new(&agents[who], &capability, &case.arguments, case.now)
             };
             let verdict = policy.judge(&question);
 
@@ -556,7 +563,7 @@ fn ask_both(mut dice: Dice, amount: &Amount) -> (BTreeMap<Tier, u64>, u64) {
             let context =
                 || format!("{case:?}\n{org_text}\n{}\n{verdict:?}", agent_text(files.get(who).map_or(&[][..], |f| f)));
             assert_eq!(verdict.tier, expected, "{}", context());
-            let number = |hit: Option<Hit>| hit.map(|hit| hit.rule.rule as usize);
+            let number = |hit: Option<RuleHit>| hit.map(|hit| hit.rule.rule as usize);
             assert_eq!(number(verdict.agent), agent_hit.map(|(n, _, _)| n), "{}", context());
             assert_eq!(number(verdict.org), org_hit.map(|(n, _, _)| n), "{}", context());
             assert_eq!(number(verdict.system), system_hit.map(|(n, _, _)| n), "{}", context());
@@ -572,7 +579,7 @@ fn ask_both(mut dice: Dice, amount: &Amount) -> (BTreeMap<Tier, u64>, u64) {
     (tiers, raised_by_floor)
 }
 
-impl std::fmt::Debug for Case {
+impl std::fmt::Debug for ReferenceCase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,

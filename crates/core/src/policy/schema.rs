@@ -5,7 +5,7 @@ pub const SCHEMA: &str = include_str!("../../../../policies/schema.json");
 
 #[cfg(test)]
 mod tests {
-    use super::super::fault::Faults;
+    use super::super::fault::FaultCollector;
     use super::super::{SYSTEM, TEMPLATES, yaml};
     use super::*;
     use serde_json::Value;
@@ -85,7 +85,7 @@ mod tests {
 
     fn check(text: &str) -> Result<(), String> {
         let schema: Value = serde_json::from_str(SCHEMA).unwrap();
-        let document = yaml::parse(text, &mut Faults::new("f", text)).unwrap();
+        let document = yaml::parse(text, &mut FaultCollector::new("f", text)).unwrap();
         fits(&schema, &document.root.unwrap().to_json(), &schema)
     }
 

@@ -1,11 +1,11 @@
-//! Words for people: the nearest known word, and foreign text made safe to print.
+//! Words for people: the nearest known word, and untrusted text made safe to print.
 
 use std::fmt::Write as _;
 
-/// Longest foreign text in a message, in characters.
+/// Longest untrusted text in a message, in characters.
 const SHOWN: usize = 60;
 
-/// The known word that is probably meant, if one is close enough to be worth naming.
+/// The known word that is probably meant, if one is close enough.
 #[must_use]
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.chars().count() > 64 {
@@ -59,7 +59,7 @@ pub fn is_unsafe(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Foreign text with nothing invisible in it, cut to length.
+/// Untrusted text with nothing invisible in it, cut to length.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut shown = String::new();

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::clock::Timestamp;
+use crate::clock::UtcMillis;
 use crate::ids::CapabilityName;
 
 /// A Monday noon in UTC.
-pub(super) const NOON: Timestamp = Timestamp::from_millis(1_767_614_400_000);
+pub(super) const NOON: UtcMillis = UtcMillis::from_millis(1_767_614_400_000);
 
 pub(super) fn catalogue() -> Arc<Catalogue> {
     use std::sync::OnceLock;
@@ -17,9 +17,9 @@ pub(super) fn catalogue() -> Arc<Catalogue> {
     Arc::clone(CATALOGUE.get_or_init(|| Arc::new(Catalogue::builtin().unwrap())))
 }
 
-pub(super) fn sources(org: &str, agents: &[(&str, &str)]) -> Sources {
-    let source = |name: String, text: &str| Source { name, text: text.to_owned() };
-    Sources {
+pub(super) fn sources(org: &str, agents: &[(&str, &str)]) -> PolicySources {
+    let source = |name: String, text: &str| PolicySource { name, text: text.to_owned() };
+    PolicySources {
         org: (!org.is_empty()).then(|| source("org.yaml".into(), org)),
         agents: agents
             .iter()
@@ -28,7 +28,7 @@ pub(super) fn sources(org: &str, agents: &[(&str, &str)]) -> Sources {
     }
 }
 
-pub(super) fn load(org: &str, agents: &[(&str, &str)]) -> Result<Loaded, LoadErrors> {
+pub(super) fn load(org: &str, agents: &[(&str, &str)]) -> Result<LoadedPolicy, PolicyLoadError> {
     Policy::load(&sources(org, agents), &catalogue())
 }
 
@@ -49,12 +49,12 @@ fn ask_with(
     agent: &str,
     capability: &str,
     arguments: Value,
-    change: impl for<'q> Fn(Question<'q>) -> Question<'q>,
+    change: impl for<'q> Fn(PolicyInput<'q>) -> PolicyInput<'q>,
 ) -> Verdict {
     let agent = AgentName::new(agent).unwrap();
     let capability = CapabilityName::new(capability).unwrap();
     let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
-    let question = change(Question::new(&agent, &capability, &arguments, NOON));
+    let question = change(PolicyInput::new(&agent, &capability, &arguments, NOON));
     let verdict = policy.judge(&question);
     assert_eq!(policy.explain(&question).verdict, verdict, "the explanation agrees");
     verdict
@@ -151,7 +151,7 @@ fn the_first_rule_that_fits_decides_in_its_file() {
     );
     assert_eq!(tier(&policy, "email.send", json!({})), Tier::Notify);
     assert_eq!(tier(&policy, "email.read", json!({})), Tier::Autonomous);
-    let tainted = ask_with(&policy, "clerk", "email.send", json!({}), |q| Question { tainted: true, ..q });
+    let tainted = ask_with(&policy, "clerk", "email.send", json!({}), |q| PolicyInput { tainted: true, ..q });
     assert_eq!(tainted.tier, Tier::Blocked);
 }
 
@@ -247,7 +247,7 @@ fn a_path_condition_is_about_every_path_of_the_call() {
 
 #[test]
 fn an_argument_nobody_can_read_is_no_way_around_a_stricter_rule() {
-    // Without the broken rule the file, or the default behind it, would block; so it is blocked.
+    // Without the broken rule the file, or its default, would block; so the call is blocked.
     let inside = "{capability: 'filesystem.*', tier: autonomous, conditions: {path_prefix: /w/a/}}";
     let blocked_after = format!("rules: [{inside}, {{capability: 'filesystem.*', tier: blocked}}]");
     let nothing_after = format!("rules: [{inside}]");
@@ -338,28 +338,39 @@ fn each_condition_holds_when_it_should() {
 fn sessions_accounts_and_origins_come_with_the_question() {
     let org = "defaults: {tier: blocked}\noverrides:\n  - {capability: email.send, tier: autonomous, conditions: {agent_session: [s1, s2]}}\n  - {capability: email.send, tier: notify, conditions: {account: work, targets: [asked, known]}}\n";
     let policy = policy(org, &[]);
-    let with = |change: for<'q> fn(Question<'q>) -> Question<'q>| {
+    let with = |change: for<'q> fn(PolicyInput<'q>) -> PolicyInput<'q>| {
         ask_with(&policy, "clerk", "email.send", json!({}), change).tier
     };
-    assert_eq!(with(|q| Question { session: Some("s2"), ..q }), Tier::Autonomous);
-    assert_eq!(with(|q| Question { session: Some("s3"), ..q }), Tier::Blocked);
+    assert_eq!(with(|q| PolicyInput { session: Some("s2"), ..q }), Tier::Autonomous);
+    assert_eq!(with(|q| PolicyInput { session: Some("s3"), ..q }), Tier::Blocked);
     assert_eq!(
-        with(|q| Question { account: Some("work"), targets: Some([Origin::Asked].into_iter().collect()), ..q }),
+        with(|q| PolicyInput {
+            account: Some("work"),
+            targets: Some([TargetOrigin::Asked].into_iter().collect()),
+            ..q
+        }),
         Tier::Notify
     );
     assert_eq!(
-        with(|q| Question { account: Some("home"), targets: Some([Origin::Asked].into_iter().collect()), ..q }),
+        with(|q| PolicyInput {
+            account: Some("home"),
+            targets: Some([TargetOrigin::Asked].into_iter().collect()),
+            ..q
+        }),
         Tier::Blocked
     );
-    let mixed = with(|q| Question {
+    let mixed = with(|q| PolicyInput {
         account: Some("work"),
-        targets: Some([Origin::Asked, Origin::Seen].into_iter().collect()),
+        targets: Some([TargetOrigin::Asked, TargetOrigin::Seen].into_iter().collect()),
         ..q
     });
     assert_eq!(mixed, Tier::Blocked);
-    assert_eq!(with(|q| Question { account: Some("work"), targets: Some(Origins::default()), ..q }), Tier::Blocked);
     assert_eq!(
-        with(|q| Question { account: Some("work"), targets: None, ..q }),
+        with(|q| PolicyInput { account: Some("work"), targets: Some(TargetOrigins::default()), ..q }),
+        Tier::Blocked
+    );
+    assert_eq!(
+        with(|q| PolicyInput { account: Some("work"), targets: None, ..q }),
         Tier::Blocked,
         "nobody looked, and the default blocks"
     );
@@ -376,7 +387,7 @@ fn hours_follow_the_clocks_of_their_zone() {
         let agent = AgentName::new("clerk").unwrap();
         let capability = CapabilityName::new("email.send").unwrap();
         let arguments = serde_json::Map::new();
-        policy.judge(&Question::new(&agent, &capability, &arguments, Timestamp::from_millis(now))).tier
+        policy.judge(&PolicyInput::new(&agent, &capability, &arguments, UtcMillis::from_millis(now))).tier
             == Tier::Autonomous
     };
     let berlin = "from: 08:00, to: 18:00, zone: Europe/Berlin";
@@ -403,11 +414,11 @@ fn a_rate_limit_raises_the_tier_of_the_call_after_the_last_free_one() {
     let org = "overrides: [{capability: email.send, tier: notify, conditions: {rate_limit: {max: 5, window: 10m, on_exceed: blocked}}}]";
     let policy = policy(org, &[]);
     let rated = |counts: u64| {
-        let rates = Flat(counts);
+        let rates = ConstantRateCounter(counts);
         let agent = AgentName::new("clerk").unwrap();
         let capability = CapabilityName::new("email.send").unwrap();
         let arguments = serde_json::Map::new();
-        let question = Question { rates: &rates, ..Question::new(&agent, &capability, &arguments, NOON) };
+        let question = PolicyInput { rates: &rates, ..PolicyInput::new(&agent, &capability, &arguments, NOON) };
         policy.judge(&question)
     };
     assert_eq!(rated(4).tier, Tier::Notify);
@@ -418,25 +429,26 @@ fn a_rate_limit_raises_the_tier_of_the_call_after_the_last_free_one() {
 
 #[test]
 fn a_rate_counter_belongs_to_its_rule_and_survives_a_moved_line() {
-    struct Seen(std::sync::Mutex<Vec<(String, RateKey, Span)>>);
-    impl Rates for Seen {
-        fn count(&self, agent: &AgentName, key: RateKey, window: Span) -> u64 {
+    struct Seen(std::sync::Mutex<Vec<(String, RateKey, Millis)>>);
+    impl RateCounter for Seen {
+        fn count(&self, agent: &AgentName, key: RateKey, window: Millis) -> u64 {
             self.0.lock().unwrap().push((agent.to_string(), key, window));
             0
         }
     }
-    use crate::clock::Span;
+    use crate::clock::Millis;
     let key = |org: &str, agents: &[(&str, &str)]| {
         let seen = Seen(Default::default());
         let agent = AgentName::new("clerk").unwrap();
         let capability = CapabilityName::new("email.send").unwrap();
         let arguments = serde_json::Map::new();
         let policy = policy(org, agents);
-        let verdict = policy.judge(&Question { rates: &seen, ..Question::new(&agent, &capability, &arguments, NOON) });
+        let verdict =
+            policy.judge(&PolicyInput { rates: &seen, ..PolicyInput::new(&agent, &capability, &arguments, NOON) });
         let asked = seen.0.into_inner().unwrap();
         assert_eq!(asked.iter().map(|(_, key, _)| *key).collect::<Vec<_>>(), verdict.counters().collect::<Vec<_>>());
         assert_eq!(asked[0].0, "clerk");
-        assert_eq!(asked[0].2, Span::from_mins(10));
+        assert_eq!(asked[0].2, Millis::from_mins(10));
         asked[0].1
     };
     let rule = "{capability: email.send, tier: notify, conditions: {rate_limit: {max: 5, window: 600}}}";
@@ -665,18 +677,18 @@ fn a_bad_replacement_changes_nothing() {
 #[test]
 fn the_templates_load_without_warnings_and_pass_their_tests() {
     for template in TEMPLATES {
-        let mut files = Sources::default();
+        let mut files = PolicySources::default();
         for file in template.files {
-            let source = Source { name: file.path.into(), text: file.text.into() };
+            let source = PolicySource { name: file.path.into(), text: file.text.into() };
             match file.path.strip_prefix("agents/").and_then(|name| name.strip_suffix(".yaml")) {
                 Some(agent) => files.agents.push((AgentName::new(agent).unwrap(), source)),
                 None => files.org = Some(source),
             }
         }
         let loaded = Policy::load(&files, &catalogue()).unwrap_or_else(|errors| panic!("{}\n{errors}", template.name));
-        assert!(loaded.warnings.is_empty(), "{}: {}", template.name, LoadErrors { faults: loaded.warnings });
+        assert!(loaded.warnings.is_empty(), "{}: {}", template.name, PolicyLoadError { faults: loaded.warnings });
         let outcomes = loaded.policy.test();
-        assert!(loaded.policy.tests() >= 8, "{} has tests", template.name);
+        assert!(loaded.policy.test_count() >= 8, "{} has tests", template.name);
         let failed: Vec<String> = outcomes
             .iter()
             .filter(|outcome| !outcome.passed)
@@ -738,7 +750,7 @@ fn an_explanation_names_every_rule_it_considered() {
     let agent = AgentName::new("bookkeeper").unwrap();
     let capability = CapabilityName::new("filesystem.delete").unwrap();
     let Value::Object(arguments) = json!({"path": "/workspace/bookkeeper/../other/x"}) else { panic!() };
-    let explanation = policy.explain(&Question::new(&agent, &capability, &arguments, NOON));
+    let explanation = policy.explain(&PolicyInput::new(&agent, &capability, &arguments, NOON));
     insta::assert_snapshot!(explanation.to_string(), @r#"
     filesystem.delete for bookkeeper: blocked
       "Cannot access files outside workspace"
@@ -773,7 +785,7 @@ fn a_rule_about_spawns_is_asked_as_well_and_only_makes_it_stricter() {
         let (agent, name) = (AgentName::new("clerk").unwrap(), CapabilityName::new("state.shared.get").unwrap());
         let (arguments, spawn) =
             (json!({"key": "plan"}), json!({"label": "board", "task": "feed", "timeout_minutes": 1}));
-        let mut question = Question::new(&agent, &name, arguments.as_object().unwrap(), NOON);
+        let mut question = PolicyInput::new(&agent, &name, arguments.as_object().unwrap(), NOON);
         question.spawn = spawned.then(|| spawn.as_object().unwrap());
         let (verdict, explained) = (policy.judge_call(&question), policy.explain(&question));
         assert_eq!(verdict.tier(), explained.tier, "the explanation agrees");

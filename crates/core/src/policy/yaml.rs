@@ -1,15 +1,15 @@
-//! YAML read into a tree in which every node knows where it stands.
+//! Parses YAML into a tree in which every node has its place in the file.
 //!
-//! Takes the text of one file; gives its only document and its comments. Promise: one reading. A key
-//! given twice, an alias, a tag, a second document and deep nesting are refused, so that what a person
-//! reads at a line is what the engine reads there, and a small file cannot unfold into a large one.
+//! Takes the text of one file; gives its only document and its comments. Promise: one reading. A repeated
+//! key, an alias, a tag, a second document and deep nesting are refused, so that what a person
+//! reads at a line is what the engine reads there, and a small file cannot expand into a large one.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Number, Value};
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle};
 
-use super::fault::{Faults, Place};
+use super::fault::{FaultCollector, SourcePosition};
 use super::suggest::escape;
 
 /// Nested lists and maps.
@@ -17,20 +17,20 @@ const DEPTH: usize = 32;
 
 /// One node.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node {
+pub struct YamlNode {
     /// Where it begins.
-    pub place: Place,
+    pub place: SourcePosition,
     /// Line on which it ends.
     pub last_line: u32,
     /// Written with brackets or braces.
     pub flow: bool,
-    /// What it is.
-    pub kind: Kind,
+    /// Its kind and value.
+    pub kind: YamlValue,
 }
 
-/// What a node is.
+/// The kind and value of a node.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum YamlValue {
     /// No value.
     Null,
     /// `true`, `false`.
@@ -39,47 +39,47 @@ pub enum Kind {
     Integer(i64),
     /// Another number.
     Number(f64),
-    /// Anything else that is one word or line.
+    /// Any other word or line.
     Text(String),
     /// A list.
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// Keys and values, in the order of the file.
-    Map(Vec<(Key, Node)>),
+    Map(Vec<(YamlKey, YamlNode)>),
 }
 
 /// A key of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
-    /// Where it stands.
-    pub place: Place,
+pub struct YamlKey {
+    /// Its place.
+    pub place: SourcePosition,
     /// Its text.
     pub text: String,
 }
 
 /// A comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Comment {
+pub struct YamlComment {
     /// Line, from 1.
     pub line: u32,
     /// Column, from 1.
     pub column: u32,
-    /// From the `#` on, without trailing blanks.
+    /// The comment from the `#` on, without trailing blanks.
     pub text: String,
-    /// Nothing else stands on its line.
+    /// It is alone on its line.
     pub alone: bool,
 }
 
 /// A file.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Document {
-    /// Nothing if the file is empty.
-    pub root: Option<Node>,
+pub struct YamlDocument {
+    /// `None` if the file is empty.
+    pub root: Option<YamlNode>,
     /// Its comments, in order.
-    pub comments: Vec<Comment>,
+    pub comments: Vec<YamlComment>,
 }
 
-/// Reads a file. Problems go to `faults`; nothing is given if the text is not YAML at all.
-pub fn parse(text: &str, faults: &mut Faults<'_>) -> Option<Document> {
+/// Parses a file. Problems go to `faults`; `None` if the text is not YAML at all.
+pub fn parse(text: &str, faults: &mut FaultCollector<'_>) -> Option<YamlDocument> {
     let options = serde_saphyr::granit_parser::options! {
         disallow_directives: true,
         emit_unresolved_aliases: true,
@@ -88,13 +88,14 @@ pub fn parse(text: &str, faults: &mut Faults<'_>) -> Option<Document> {
         flow_nesting_limit: DEPTH,
         block_nesting_limit: DEPTH,
     };
-    let mut builder = Builder { faults, text, stack: Vec::new(), document: Document::default(), documents: 0 };
+    let mut builder =
+        YamlTreeBuilder { faults, text, stack: Vec::new(), document: YamlDocument::default(), documents: 0 };
     for step in Parser::new_from_str_with_options(text, options) {
         match step {
             Ok((event, span)) => builder.take(event, span),
             Err(error) => {
                 let mark = error.marker();
-                let place = Place { line: number(mark.line()), column: number(mark.col() + 1), width: 1 };
+                let place = SourcePosition { line: number(mark.line()), column: number(mark.col() + 1), width: 1 };
                 let code = builder.faults.family().syntax;
                 builder.faults.error(place, code, format!("not readable as YAML: {}", escape(&error.info())));
                 return None;
@@ -109,22 +110,22 @@ fn number(n: usize) -> u32 {
 }
 
 /// A list or map that is not closed yet.
-struct Open {
-    node: Node,
+struct OpenYamlNode {
+    node: YamlNode,
     /// The key that waits for its value, in a map.
-    key: Option<Key>,
+    key: Option<YamlKey>,
     seen: HashSet<String>,
 }
 
-struct Builder<'b, 't, 'f> {
-    faults: &'b mut Faults<'f>,
+struct YamlTreeBuilder<'b, 't, 'f> {
+    faults: &'b mut FaultCollector<'f>,
     text: &'t str,
-    stack: Vec<Open>,
-    document: Document,
+    stack: Vec<OpenYamlNode>,
+    document: YamlDocument,
     documents: usize,
 }
 
-impl Builder<'_, '_, '_> {
+impl YamlTreeBuilder<'_, '_, '_> {
     fn take(&mut self, event: Event<'_>, span: Span) {
         let place = place_of(&span);
         match event {
@@ -139,31 +140,33 @@ impl Builder<'_, '_, '_> {
                 let before = span.start.byte_offset().and_then(|end| self.text.get(..end)).unwrap_or_default();
                 let alone = before.bytes().rev().take_while(|b| *b != b'\n').all(|b| b.is_ascii_whitespace());
                 let text = format!("#{}", text.trim_end());
-                self.document.comments.push(Comment { line: place.line, column: place.column, text, alone });
+                self.document.comments.push(YamlComment { line: place.line, column: place.column, text, alone });
             }
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
                 self.no_aliases(place);
-                self.put(scalar(place, &span, Kind::Null));
+                self.put(scalar(place, &span, YamlValue::Null));
             }
             Event::Scalar(value, style, anchor, tag) => {
                 self.plain_only(place, anchor, tag.is_some());
-                let in_key_position =
-                    matches!(self.stack.last(), Some(Open { node: Node { kind: Kind::Map(_), .. }, key: None, .. }));
-                // A key is its text, whatever else it looks like.
+                let in_key_position = matches!(
+                    self.stack.last(),
+                    Some(OpenYamlNode { node: YamlNode { kind: YamlValue::Map(_), .. }, key: None, .. })
+                );
+                // A key is always a text, even if it looks like another kind.
                 let kind = if style == ScalarStyle::Plain && !in_key_position {
                     resolve(&value)
                 } else {
-                    Kind::Text(value.into_owned())
+                    YamlValue::Text(value.into_owned())
                 };
                 self.put(scalar(place, &span, kind));
             }
             Event::SequenceStart(style, anchor, tag) => {
                 self.plain_only(place, anchor, tag.is_some());
-                self.open(place, style, Kind::List(Vec::new()));
+                self.open(place, style, YamlValue::List(Vec::new()));
             }
             Event::MappingStart(style, anchor, tag) => {
                 self.plain_only(place, anchor, tag.is_some());
-                self.open(place, style, Kind::Map(Vec::new()));
+                self.open(place, style, YamlValue::Map(Vec::new()));
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(mut open) = self.stack.pop() {
@@ -177,17 +180,17 @@ impl Builder<'_, '_, '_> {
         }
     }
 
-    fn open(&mut self, place: Place, style: StructureStyle, kind: Kind) {
+    fn open(&mut self, place: SourcePosition, style: StructureStyle, kind: YamlValue) {
         let flow = style == StructureStyle::Flow;
-        self.stack.push(Open {
-            node: Node { place, last_line: place.line, flow, kind },
+        self.stack.push(OpenYamlNode {
+            node: YamlNode { place, last_line: place.line, flow, kind },
             key: None,
             seen: HashSet::new(),
         });
     }
 
-    /// Puts a finished node where it belongs.
-    fn put(&mut self, node: Node) {
+    /// Adds a finished node to its parent.
+    fn put(&mut self, node: YamlNode) {
         let Some(open) = self.stack.last_mut() else {
             if self.documents <= 1 {
                 self.document.root = Some(node);
@@ -196,11 +199,11 @@ impl Builder<'_, '_, '_> {
         };
         open.node.last_line = open.node.last_line.max(node.last_line);
         match (&mut open.node.kind, open.key.take()) {
-            (Kind::List(items), _) => items.push(node),
-            (Kind::Map(entries), Some(key)) => entries.push((key, node)),
-            (Kind::Map(_), None) => {
+            (YamlValue::List(items), _) => items.push(node),
+            (YamlValue::Map(entries), Some(key)) => entries.push((key, node)),
+            (YamlValue::Map(_), None) => {
                 let text = match node.kind {
-                    Kind::Text(text) => text,
+                    YamlValue::Text(text) => text,
                     _ => {
                         let code = self.faults.family().key;
                         self.faults.error(node.place, code, "a key must be a single word");
@@ -211,15 +214,15 @@ impl Builder<'_, '_, '_> {
                     let code = self.faults.family().duplicate_key;
                     self.faults
                         .error(node.place, code, format!("the key `{}` is given twice", escape(&text)))
-                        .why("it would be open which of the two counts");
+                        .why("it would be unclear which of the two counts");
                 }
-                open.key = Some(Key { place: node.place, text });
+                open.key = Some(YamlKey { place: node.place, text });
             }
             _ => {}
         }
     }
 
-    fn plain_only(&mut self, place: Place, anchor: usize, tagged: bool) {
+    fn plain_only(&mut self, place: SourcePosition, anchor: usize, tagged: bool) {
         if anchor != 0 {
             self.no_aliases(place);
         }
@@ -229,7 +232,7 @@ impl Builder<'_, '_, '_> {
         }
     }
 
-    fn no_aliases(&mut self, place: Place) {
+    fn no_aliases(&mut self, place: SourcePosition) {
         let family = self.faults.family();
         self.faults
             .error(place, family.alias, format!("anchors and aliases are not part of {}", family.language))
@@ -238,61 +241,61 @@ impl Builder<'_, '_, '_> {
     }
 }
 
-fn place_of(span: &Span) -> Place {
+fn place_of(span: &Span) -> SourcePosition {
     let width = if span.start.line() == span.end.line() { span.len().max(1) } else { 1 };
-    Place { line: number(span.start.line()), column: number(span.start.col() + 1), width: number(width) }
+    SourcePosition { line: number(span.start.line()), column: number(span.start.col() + 1), width: number(width) }
 }
 
-fn scalar(place: Place, span: &Span, kind: Kind) -> Node {
-    Node { place, last_line: number(span.end.line()).max(place.line), flow: false, kind }
+fn scalar(place: SourcePosition, span: &Span, kind: YamlValue) -> YamlNode {
+    YamlNode { place, last_line: number(span.end.line()).max(place.line), flow: false, kind }
 }
 
-/// Whether an unquoted word is taken as the text it is.
+/// Whether an unquoted word is read as the same text.
 pub(crate) fn reads_as_text(text: &str) -> bool {
-    matches!(resolve(text), Kind::Text(_))
+    matches!(resolve(text), YamlValue::Text(_))
 }
 
-/// What an unquoted word is: YAML 1.2, without its octal, hexadecimal and non-finite numbers.
-fn resolve(text: &str) -> Kind {
+/// The kind of an unquoted word: YAML 1.2, without its octal, hexadecimal and non-finite numbers.
+fn resolve(text: &str) -> YamlValue {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Kind::Null,
-        "true" | "True" | "TRUE" => return Kind::Bool(true),
-        "false" | "False" | "FALSE" => return Kind::Bool(false),
+        "" | "~" | "null" | "Null" | "NULL" => return YamlValue::Null,
+        "true" | "True" | "TRUE" => return YamlValue::Bool(true),
+        "false" | "False" | "FALSE" => return YamlValue::Bool(false),
         _ => {}
     }
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    // `0123` means 123 to some readers and 83 to others: it stays a text, and no number is expected to be one.
+    // `0123` means 123 to some parsers and 83 to others: it stays a text, and no number is expected to be one.
     let leading_zero = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
     if leading_zero || !digits.starts_with(|c: char| c.is_ascii_digit()) {
-        return Kind::Text(text.to_owned());
+        return YamlValue::Text(text.to_owned());
     }
     if let Ok(integer) = text.parse() {
-        return Kind::Integer(integer);
+        return YamlValue::Integer(integer);
     }
     let numeric =
         digits.bytes().all(|b| b.is_ascii_digit() || b".eE+-".contains(&b)) && digits.contains(['.', 'e', 'E']);
     match text.parse::<f64>() {
-        Ok(double) if numeric && double.is_finite() => Kind::Number(double),
-        _ => Kind::Text(text.to_owned()),
+        Ok(double) if numeric && double.is_finite() => YamlValue::Number(double),
+        _ => YamlValue::Text(text.to_owned()),
     }
 }
 
-impl Node {
+impl YamlNode {
     /// A node without a value.
-    pub(crate) const fn null(place: Place) -> Self {
-        Self { place, last_line: place.line, flow: false, kind: Kind::Null }
+    pub(crate) const fn null(place: SourcePosition) -> Self {
+        Self { place, last_line: place.line, flow: false, kind: YamlValue::Null }
     }
 
-    /// In words, for messages.
+    /// Its kind in words, for messages.
     #[must_use]
     pub const fn noun(&self) -> &'static str {
         match self.kind {
-            Kind::Null => "nothing",
-            Kind::Bool(_) => "true or false",
-            Kind::Integer(_) | Kind::Number(_) => "a number",
-            Kind::Text(_) => "a text",
-            Kind::List(_) => "a list",
-            Kind::Map(_) => "a map",
+            YamlValue::Null => "nothing",
+            YamlValue::Bool(_) => "true or false",
+            YamlValue::Integer(_) | YamlValue::Number(_) => "a number",
+            YamlValue::Text(_) => "a text",
+            YamlValue::List(_) => "a list",
+            YamlValue::Map(_) => "a map",
         }
     }
 
@@ -300,34 +303,34 @@ impl Node {
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Text(text) => Some(text),
+            YamlValue::Text(text) => Some(text),
             _ => None,
         }
     }
 
     pub(crate) fn as_number(&self) -> Option<f64> {
         match self.kind {
-            // Exact up to 2^53, as everything an agent can send is.
-            Kind::Integer(integer) => Some(integer as f64),
-            Kind::Number(double) => Some(double),
+            // Exact up to 2^53, like all numbers an agent can send.
+            YamlValue::Integer(integer) => Some(integer as f64),
+            YamlValue::Number(double) => Some(double),
             _ => None,
         }
     }
 
-    /// The same value as strict JSON would hold it.
+    /// The same value as strict JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         match &self.kind {
-            Kind::Null => Value::Null,
-            Kind::Bool(truth) => Value::Bool(*truth),
-            Kind::Integer(integer) => Value::Number((*integer).into()),
-            Kind::Number(double) if double.fract() == 0.0 && double.abs() < 9e15 => {
+            YamlValue::Null => Value::Null,
+            YamlValue::Bool(truth) => Value::Bool(*truth),
+            YamlValue::Integer(integer) => Value::Number((*integer).into()),
+            YamlValue::Number(double) if double.fract() == 0.0 && double.abs() < 9e15 => {
                 Value::Number((*double as i64).into())
             }
-            Kind::Number(double) => Number::from_f64(*double).map_or(Value::Null, Value::Number),
-            Kind::Text(text) => Value::String(text.clone()),
-            Kind::List(items) => Value::Array(items.iter().map(Self::to_json).collect()),
-            Kind::Map(entries) => Value::Object(
+            YamlValue::Number(double) => Number::from_f64(*double).map_or(Value::Null, Value::Number),
+            YamlValue::Text(text) => Value::String(text.clone()),
+            YamlValue::List(items) => Value::Array(items.iter().map(Self::to_json).collect()),
+            YamlValue::Map(entries) => Value::Object(
                 entries.iter().map(|(key, node)| (key.text.clone(), node.to_json())).collect::<Map<_, _>>(),
             ),
         }
@@ -338,8 +341,8 @@ impl Node {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> (Option<Document>, Vec<super::super::fault::Fault>) {
-        let mut faults = Faults::new("f.yaml", text);
+    fn read(text: &str) -> (Option<YamlDocument>, Vec<super::super::fault::FileFault>) {
+        let mut faults = FaultCollector::new("f.yaml", text);
         let document = parse(text, &mut faults);
         (document, faults.into_list())
     }
@@ -349,15 +352,15 @@ mod tests {
         let (document, faults) = read("rules:\n  - capability: email.send # why\n    conditions: {limit_lt: 5}\n");
         assert!(faults.is_empty(), "{faults:?}");
         let document = document.unwrap();
-        let Kind::Map(top) = document.root.unwrap().kind else { panic!() };
-        let Kind::List(rules) = &top[0].1.kind else { panic!() };
-        let Kind::Map(rule) = &rules[0].kind else { panic!() };
+        let YamlValue::Map(top) = document.root.unwrap().kind else { panic!() };
+        let YamlValue::List(rules) = &top[0].1.kind else { panic!() };
+        let YamlValue::Map(rule) = &rules[0].kind else { panic!() };
         assert_eq!((rule[0].0.place.line, rule[0].0.place.column), (2, 5));
         assert_eq!((rule[0].1.place.line, rule[0].1.place.column, rule[0].1.place.width), (2, 17, 10));
-        let Kind::Map(conditions) = &rule[1].1.kind else { panic!() };
+        let YamlValue::Map(conditions) = &rule[1].1.kind else { panic!() };
         assert_eq!((conditions[0].0.place.line, conditions[0].0.place.column), (3, 18));
-        assert_eq!(conditions[0].1.kind, Kind::Integer(5));
-        assert_eq!(document.comments, [Comment { line: 2, column: 28, text: "# why".into(), alone: false }]);
+        assert_eq!(conditions[0].1.kind, YamlValue::Integer(5));
+        assert_eq!(document.comments, [YamlComment { line: 2, column: 28, text: "# why".into(), alone: false }]);
     }
 
     #[test]
@@ -398,18 +401,18 @@ mod tests {
     #[test]
     fn only_unquoted_words_are_numbers_and_truths() {
         for (text, kind) in [
-            ("5", Kind::Integer(5)),
-            ("-5", Kind::Integer(-5)),
-            ("1.5", Kind::Number(1.5)),
-            ("1e3", Kind::Number(1000.0)),
-            ("\"5\"", Kind::Text("5".into())),
-            ("0123", Kind::Text("0123".into())),
-            ("0x10", Kind::Text("0x10".into())),
-            ("yes", Kind::Text("yes".into())),
-            (".inf", Kind::Text(".inf".into())),
-            ("08:00", Kind::Text("08:00".into())),
-            ("true", Kind::Bool(true)),
-            ("~", Kind::Null),
+            ("5", YamlValue::Integer(5)),
+            ("-5", YamlValue::Integer(-5)),
+            ("1.5", YamlValue::Number(1.5)),
+            ("1e3", YamlValue::Number(1000.0)),
+            ("\"5\"", YamlValue::Text("5".into())),
+            ("0123", YamlValue::Text("0123".into())),
+            ("0x10", YamlValue::Text("0x10".into())),
+            ("yes", YamlValue::Text("yes".into())),
+            (".inf", YamlValue::Text(".inf".into())),
+            ("08:00", YamlValue::Text("08:00".into())),
+            ("true", YamlValue::Bool(true)),
+            ("~", YamlValue::Null),
         ] {
             let (document, _) = read(text);
             assert_eq!(document.unwrap().root.unwrap().kind, kind, "{text}");

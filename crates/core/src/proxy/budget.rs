@@ -11,7 +11,7 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Proxy;
-use crate::clock::{Span, Timestamp};
+use crate::clock::{Millis, UtcMillis};
 
 /// Millionths in one unit of an amount.
 const MICROS: u64 = 1_000_000;
@@ -19,57 +19,57 @@ const MICROS: u64 = 1_000_000;
 const PLACES: usize = 6;
 /// The largest limit that may be declared: far below what a column of the database holds.
 pub(super) const LARGEST: u64 = 1 << 52;
-/// A price per request above this is warned about: such a proxy does too much for one task.
-pub(super) const DEAR: Amount = Amount(100_000);
+/// A price per request above this causes a warning: such a proxy does too much for one task.
+pub(super) const DEAR: MoneyAmount = MoneyAmount(100_000);
 /// Milliseconds in a UTC day.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// An amount of money without a currency, exact to a millionth.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Amount(u64);
+pub struct MoneyAmount(u64);
 
-/// Why a text is no amount.
+/// Why a text is not an amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an amount is a decimal number without sign and currency, with at most 6 digits after the point: \"0.05\"")]
-pub struct NotAnAmount;
+pub struct MoneyParseError;
 
-impl Amount {
-    /// So many millionths.
+impl MoneyAmount {
+    /// An amount of this many millionths.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// In millionths.
+    /// The amount in millionths.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
-    /// The price of so many requests.
+    /// The price of this many requests.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))
     }
 }
 
-impl FromStr for Amount {
-    type Err = NotAnAmount;
+impl FromStr for MoneyAmount {
+    type Err = MoneyParseError;
 
-    fn from_str(text: &str) -> Result<Self, NotAnAmount> {
+    fn from_str(text: &str) -> Result<Self, MoneyParseError> {
         let (whole, rest) = text.split_once('.').unwrap_or((text, "0"));
         let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
         if !digits(whole) || !digits(rest) || rest.len() > PLACES {
-            return Err(NotAnAmount);
+            return Err(MoneyParseError);
         }
-        let whole: u64 = whole.parse().map_err(|_| NotAnAmount)?;
-        let rest: u64 = format!("{rest:0<PLACES$}").parse().map_err(|_| NotAnAmount)?;
-        let micros = whole.checked_mul(MICROS).and_then(|micros| micros.checked_add(rest)).ok_or(NotAnAmount)?;
-        if micros > LARGEST { Err(NotAnAmount) } else { Ok(Self(micros)) }
+        let whole: u64 = whole.parse().map_err(|_| MoneyParseError)?;
+        let rest: u64 = format!("{rest:0<PLACES$}").parse().map_err(|_| MoneyParseError)?;
+        let micros = whole.checked_mul(MICROS).and_then(|micros| micros.checked_add(rest)).ok_or(MoneyParseError)?;
+        if micros > LARGEST { Err(MoneyParseError) } else { Ok(Self(micros)) }
     }
 }
 
-impl fmt::Display for Amount {
+impl fmt::Display for MoneyAmount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, rest) = (self.0 / MICROS, self.0 % MICROS);
         let rest = format!("{rest:0PLACES$}");
@@ -78,25 +78,25 @@ impl fmt::Display for Amount {
     }
 }
 
-impl Serialize for Amount {
+impl Serialize for MoneyAmount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Amount {
+impl<'de> Deserialize<'de> for MoneyAmount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Decimal;
         impl Visitor<'_> for Decimal {
-            type Value = Amount;
+            type Value = MoneyAmount;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{NotAnAmount}")
+                write!(f, "{MoneyParseError}")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Amount, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<MoneyAmount, E> {
                 text.parse().map_err(E::custom)
             }
         }
-        // The text as it stands in the file: a number would have been through a float.
+        // The text of the file: a number would have become a float.
         deserializer.deserialize_str(Decimal)
     }
 }
@@ -112,9 +112,9 @@ pub struct ProxyBudget {
     /// Most time of tasks within a UTC day, in seconds.
     pub seconds_per_day: u64,
     /// What one request costs: decimal text without a currency.
-    pub price_per_request: Amount,
+    pub price_per_request: MoneyAmount,
     /// Most that all requests of a UTC day may cost, in the same unit.
-    pub cost_per_day: Amount,
+    pub cost_per_day: MoneyAmount,
 }
 
 impl Default for ProxyBudget {
@@ -123,13 +123,13 @@ impl Default for ProxyBudget {
             requests_per_day: 2_000,
             bytes_per_day: 1 << 30,
             seconds_per_day: 36_000,
-            price_per_request: Amount(0),
-            cost_per_day: Amount(10 * MICROS),
+            price_per_request: MoneyAmount(0),
+            cost_per_day: MoneyAmount(10 * MICROS),
         }
     }
 }
 
-/// What tasks use: in one task, or all of a day together.
+/// What tasks use: one task, or all tasks of a day together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProxyUsage {
     /// Requests that left.
@@ -139,10 +139,10 @@ pub struct ProxyUsage {
     /// Time of tasks, in milliseconds.
     pub millis: u64,
     /// What the requests cost.
-    pub cost: Amount,
+    pub cost: MoneyAmount,
 }
 
-/// What is counted.
+/// The kinds of use that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BudgetLimit {
     /// `requests_per_day`.
@@ -156,7 +156,7 @@ pub enum BudgetLimit {
 }
 
 impl BudgetLimit {
-    /// All, in the order in which they are looked at.
+    /// All kinds, in the order in which they are checked.
     pub const ALL: [Self; 4] = [Self::Requests, Self::Bytes, Self::Seconds, Self::Cost];
 
     /// The name of the field that declares it.
@@ -172,29 +172,29 @@ impl BudgetLimit {
 }
 
 impl ProxyUsage {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
             requests: self.requests.saturating_add(other.requests),
             bytes: self.bytes.saturating_add(other.bytes),
             millis: self.millis.saturating_add(other.millis),
-            cost: Amount(self.cost.0.saturating_add(other.cost.0)),
+            cost: MoneyAmount(self.cost.0.saturating_add(other.cost.0)),
         }
     }
 
-    /// What is left of this after the other one, nothing where it is more.
+    /// The remainder after subtracting the other one; zero where the other is larger.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
         Self {
             requests: self.requests.saturating_sub(other.requests),
             bytes: self.bytes.saturating_sub(other.bytes),
             millis: self.millis.saturating_sub(other.millis),
-            cost: Amount(self.cost.0.saturating_sub(other.cost.0)),
+            cost: MoneyAmount(self.cost.0.saturating_sub(other.cost.0)),
         }
     }
 
-    /// How much of one kind, in the unit in which it is counted.
+    /// The use of one kind, in the unit in which it is counted.
     #[must_use]
     pub const fn of(self, limit: BudgetLimit) -> u64 {
         match limit {
@@ -205,13 +205,13 @@ impl ProxyUsage {
         }
     }
 
-    /// The first limit that this exceeds.
+    /// The first limit that this use exceeds.
     #[must_use]
     pub fn exceeded(self, limits: Self) -> Option<BudgetLimit> {
         BudgetLimit::ALL.into_iter().find(|limit| self.of(*limit) > limits.of(*limit))
     }
 
-    /// The largest share of a limit that this is, in percent, rounded down.
+    /// The largest share of a limit that this use takes, in percent, rounded down.
     #[must_use]
     pub fn percent(self, limits: Self) -> u64 {
         let share = |limit: BudgetLimit| match (self.of(limit), limits.of(limit)) {
@@ -223,30 +223,30 @@ impl ProxyUsage {
     }
 }
 
-/// Shares of a day, in percent, at which people are told. Each once a day.
+/// Shares of a day, in percent, of which people are notified. Each once a day.
 pub const TOLD_AT: [u64; 2] = [80, 100];
 
-/// The share that people are to be told of, where they were told of `told` before.
+/// The share of which people must be notified, where `told` was notified before.
 #[must_use]
-pub fn news(percent: u64, told: u64) -> Option<u64> {
+pub fn share_to_announce(percent: u64, told: u64) -> Option<u64> {
     TOLD_AT.into_iter().rev().find(|share| percent >= *share).filter(|share| *share > told)
 }
 
 /// The UTC day of a moment, counted from 1970.
 #[must_use]
-pub const fn day_of(at: Timestamp) -> i64 {
+pub const fn day_of(at: UtcMillis) -> i64 {
     at.as_millis().div_euclid(DAY_MS)
 }
 
 /// When a UTC day begins.
 #[must_use]
-pub const fn start_of(day: i64) -> Timestamp {
-    Timestamp::from_millis(day.saturating_mul(DAY_MS))
+pub const fn start_of(day: i64) -> UtcMillis {
+    UtcMillis::from_millis(day.saturating_mul(DAY_MS))
 }
 
 /// How long it is until the next UTC day.
 #[must_use]
-pub const fn until_next_day(now: Timestamp) -> Span {
+pub const fn until_next_day(now: UtcMillis) -> Millis {
     start_of(day_of(now) + 1).since(now)
 }
 
@@ -264,10 +264,10 @@ impl ProxyBudget {
 }
 
 impl Proxy {
-    /// The most that one task can use: one request, the largest answer that is read, all of its time. `wall` is the time
-    /// that the task is given.
+    /// The most that one task can use: one request, the largest answer, all of its time. `wall` is the time
+    /// that the task gets.
     #[must_use]
-    pub fn estimate(&self, wall: Span) -> ProxyUsage {
+    pub fn estimate(&self, wall: Millis) -> ProxyUsage {
         ProxyUsage {
             requests: 1,
             bytes: u64::from(self.limits().answer_kb) << 10,
@@ -284,7 +284,7 @@ mod tests {
     use super::super::tests::moltbook;
     use super::*;
 
-    fn amount(text: &str) -> Amount {
+    fn amount(text: &str) -> MoneyAmount {
         text.parse().unwrap()
     }
 
@@ -312,9 +312,9 @@ mod tests {
             "1.2.3",
         ];
         for bad in bad {
-            assert!(bad.parse::<Amount>().is_err(), "{bad}");
+            assert!(bad.parse::<MoneyAmount>().is_err(), "{bad}");
         }
-        // Three times a tenth is three tenths, which it is not in binary fractions.
+        // Three times 0.1 is 0.3, which is not true in binary fractions.
         assert_eq!(amount("0.1").times(3), amount("0.3"));
     }
 
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(more(ProxyUsage { requests: 1, ..ProxyUsage::default() }), Some(BudgetLimit::Requests));
         assert_eq!(more(ProxyUsage { bytes: 1, ..ProxyUsage::default() }), Some(BudgetLimit::Bytes));
         assert_eq!(more(ProxyUsage { millis: 1, ..ProxyUsage::default() }), Some(BudgetLimit::Seconds));
-        let micro = ProxyUsage { cost: Amount(1), ..ProxyUsage::default() };
+        let micro = ProxyUsage { cost: MoneyAmount(1), ..ProxyUsage::default() };
         assert_eq!(more(micro), Some(BudgetLimit::Cost));
         let endless = ProxyUsage { requests: u64::MAX, ..limits };
         assert_eq!(endless.plus(endless).exceeded(limits), Some(BudgetLimit::Requests), "counts do not wrap");
@@ -351,13 +351,19 @@ mod tests {
 
     #[test]
     fn people_are_told_once_at_each_share() {
-        assert_eq!((news(79, 0), news(80, 0), news(99, 80)), (None, Some(80), None));
-        assert_eq!((news(100, 80), news(250, 0), news(100, 100)), (Some(100), Some(100), None));
-        let limits = ProxyUsage { requests: 10, bytes: 100, millis: 1_000, cost: Amount(0) };
-        let used = ProxyUsage { requests: 1, bytes: 80, millis: 0, cost: Amount(0) };
+        assert_eq!(
+            (share_to_announce(79, 0), share_to_announce(80, 0), share_to_announce(99, 80)),
+            (None, Some(80), None)
+        );
+        assert_eq!(
+            (share_to_announce(100, 80), share_to_announce(250, 0), share_to_announce(100, 100)),
+            (Some(100), Some(100), None)
+        );
+        let limits = ProxyUsage { requests: 10, bytes: 100, millis: 1_000, cost: MoneyAmount(0) };
+        let used = ProxyUsage { requests: 1, bytes: 80, millis: 0, cost: MoneyAmount(0) };
         assert_eq!((used.percent(limits), ProxyUsage::default().percent(limits)), (80, 0));
         assert_eq!(
-            ProxyUsage { cost: Amount(1), ..used }.percent(limits),
+            ProxyUsage { cost: MoneyAmount(1), ..used }.percent(limits),
             100,
             "a limit of nothing is used up at once"
         );
@@ -365,10 +371,10 @@ mod tests {
 
     #[test]
     fn a_day_begins_at_midnight_utc_before_and_after_1970() {
-        let at = Timestamp::from_millis;
+        let at = UtcMillis::from_millis;
         assert_eq!((day_of(at(0)), day_of(at(DAY_MS - 1)), day_of(at(DAY_MS)), day_of(at(-1))), (0, 0, 1, -1));
-        assert_eq!(until_next_day(at(DAY_MS - 1)), Span::from_millis(1));
-        assert_eq!(until_next_day(at(DAY_MS)), Span::from_hours(24));
+        assert_eq!(until_next_day(at(DAY_MS - 1)), Millis::from_millis(1));
+        assert_eq!(until_next_day(at(DAY_MS)), Millis::from_hours(24));
         assert_eq!(start_of(1), at(DAY_MS));
     }
 
@@ -379,20 +385,20 @@ mod tests {
         let wall = proxy.limits().wall();
         let expected = ProxyUsage { requests: 1, bytes: 512 << 10, millis: 300_000, cost: amount("0.02") };
         assert_eq!(proxy.estimate(wall), expected);
-        assert_eq!(proxy.estimate(Span::from_mins(1)).millis, 60_000);
+        assert_eq!(proxy.estimate(Millis::from_mins(1)).millis, 60_000);
     }
 
     proptest! {
         #[test]
         fn whatever_was_written_is_read_again(micros in 0..LARGEST) {
-            let amount = Amount(micros);
-            prop_assert_eq!(amount.to_string().parse::<Amount>().unwrap(), amount);
+            let amount = MoneyAmount(micros);
+            prop_assert_eq!(amount.to_string().parse::<MoneyAmount>().unwrap(), amount);
         }
 
         #[test]
         fn settling_takes_back_exactly_what_was_reserved(a in 0..LARGEST, b in 0..LARGEST) {
-            let one = ProxyUsage { requests: a, bytes: b, millis: a, cost: Amount(b) };
-            let other = ProxyUsage { requests: b, bytes: a, millis: b, cost: Amount(a) };
+            let one = ProxyUsage { requests: a, bytes: b, millis: a, cost: MoneyAmount(b) };
+            let other = ProxyUsage { requests: b, bytes: a, millis: b, cost: MoneyAmount(a) };
             prop_assert_eq!(one.plus(other).minus(other), one);
         }
     }

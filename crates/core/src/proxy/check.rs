@@ -1,9 +1,9 @@
-//! The checks before a proxy is ever started.
+//! The checks before a proxy may start.
 //!
 //! Takes a declaration; gives every flaw with a stable code and the place in the file. Promise: a proxy
 //! without a schema, a limiter or an allow-list, or with a secret in a request it spells out, does not run.
 
-mod lasting;
+mod continuity;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,8 +11,8 @@ use std::fmt;
 use serde_json::Value;
 
 use super::budget::{DEAR, LARGEST};
-use super::request::{Piece, pieces};
-use super::{Kind, Operation, Proxy, is_name};
+use super::request::{TemplatePiece, pieces};
+use super::{Proxy, ProxyArgumentKind, ProxyOperation, is_name};
 
 /// Longest time one task may take, in minutes.
 const WALL: u32 = 30;
@@ -28,34 +28,34 @@ const OPERATIONS: usize = 50;
 const SECRET_WORDS: [&str; 9] =
     ["authorization", "token", "apikey", "secret", "password", "passwd", "bearer", "credential", "privatekey"];
 
-/// One thing that is wrong.
+/// One flaw of a declaration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flaw {
-    /// Stable: `proxy.no_schema`.
+pub struct ProxyFlaw {
+    /// The stable code: `proxy.no_schema`.
     pub code: &'static str,
-    /// Where in the file.
+    /// The place in the file.
     pub place: String,
     /// What is wrong, and what to do.
     pub text: String,
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for ProxyFlaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at `{}`: {}", self.code, self.place, self.text)
     }
 }
 
 /// Collects what is wrong.
-struct Flaws(Vec<Flaw>);
+struct ProxyFlawList(Vec<ProxyFlaw>);
 
-impl Flaws {
+impl ProxyFlawList {
     fn add(&mut self, code: &'static str, place: impl Into<String>, text: impl Into<String>) {
-        self.0.push(Flaw { code, place: place.into(), text: text.into() });
+        self.0.push(ProxyFlaw { code, place: place.into(), text: text.into() });
     }
 }
 
-pub(super) fn check(proxy: &Proxy, name: &str) -> Vec<Flaw> {
-    let mut flaws = Flaws(Vec::new());
+pub(super) fn check(proxy: &Proxy, name: &str) -> Vec<ProxyFlaw> {
+    let mut flaws = ProxyFlawList(Vec::new());
     if !is_name(name) {
         flaws.add("proxy.name", "file name", "a proxy is named with small letters, digits, `-` and `_`");
     }
@@ -72,17 +72,17 @@ pub(super) fn check(proxy: &Proxy, name: &str) -> Vec<Flaw> {
         check_operation(proxy, name, operation, &mut flaws);
     }
     if let Some(identity) = &proxy.identity {
-        lasting::identity(proxy, identity, &mut flaws);
+        continuity::identity(proxy, identity, &mut flaws);
     }
     flaws.0
 }
 
-fn base(proxy: &Proxy, flaws: &mut Flaws) {
+fn base(proxy: &Proxy, flaws: &mut ProxyFlawList) {
     let url = proxy.base_url.as_str();
     let place = "base_url";
     let rest = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
         (Some(rest), _) => rest,
-        // Unencrypted is for services of one's own that are named by address.
+        // Unencrypted requests are for services in the operator's own network that are named by address.
         (None, Some(rest)) if !proxy.allow_addresses.is_empty() => rest,
         (None, Some(_)) => {
             return flaws.add("proxy.not_https", place, "use https; http only together with `allow_addresses`");
@@ -98,13 +98,13 @@ fn base(proxy: &Proxy, flaws: &mut Flaws) {
     }
 }
 
-fn limits(proxy: &Proxy, flaws: &mut Flaws) {
+fn limits(proxy: &Proxy, flaws: &mut ProxyFlawList) {
     let Some(limits) = &proxy.limits else {
-        let text = "write the limits down: `limits: {per_minute: 10, per_hour: 100, burn: 200}`";
+        let text = "declare the limits: `limits: {per_minute: 10, per_hour: 100, burn: 200}`";
         return flaws.add("proxy.no_limiter", "limits", text);
     };
     if limits.per_minute == 0 || limits.per_hour == 0 || limits.burn == 0 {
-        flaws.add("proxy.no_limiter", "limits", "a limit of nothing is none; remove the proxy instead");
+        flaws.add("proxy.no_limiter", "limits", "a limit of 0 allows nothing; remove the proxy instead");
     }
     if limits.per_minute > limits.per_hour || limits.per_hour > limits.burn.saturating_mul(10) {
         flaws.add("proxy.limits", "limits", "a minute allows no more than an hour, an hour at most ten times `burn`");
@@ -125,8 +125,8 @@ fn limits(proxy: &Proxy, flaws: &mut Flaws) {
     }
 }
 
-/// A budget in which not even one task fits would be a proxy that never runs.
-fn budget(proxy: &Proxy, flaws: &mut Flaws) {
+/// Refuses a budget that is too small for one task: such a proxy would never run.
+fn budget(proxy: &Proxy, flaws: &mut ProxyFlawList) {
     let (declared, one) = (&proxy.budget, proxy.estimate(proxy.limits().wall()));
     if let Some(limit) = one.exceeded(declared.limits()) {
         let text = "less than one task may use: one request, its largest answer, its longest time and its price";
@@ -144,9 +144,9 @@ fn budget(proxy: &Proxy, flaws: &mut Flaws) {
     }
 }
 
-/// What a person should look at although the proxy may run.
-pub(super) fn warnings(proxy: &Proxy) -> Vec<Flaw> {
-    let mut found = Flaws(Vec::new());
+/// Warnings for a person, although the proxy may run.
+pub(super) fn warnings(proxy: &Proxy) -> Vec<ProxyFlaw> {
+    let mut found = ProxyFlawList(Vec::new());
     let price = proxy.budget.price_per_request;
     if price > DEAR {
         let text =
@@ -163,7 +163,7 @@ pub(super) fn warnings(proxy: &Proxy) -> Vec<Flaw> {
     found.0
 }
 
-fn check_operation(proxy: &Proxy, name: &str, operation: &Operation, flaws: &mut Flaws) {
+fn check_operation(proxy: &Proxy, name: &str, operation: &ProxyOperation, flaws: &mut ProxyFlawList) {
     let identity = proxy.identity.as_ref();
     let at = |what: &str| format!("operations.{name}{what}");
     if !is_name(name) {
@@ -179,14 +179,14 @@ fn check_operation(proxy: &Proxy, name: &str, operation: &Operation, flaws: &mut
     if operation.path.split('/').any(|part| part.contains('{') && (!part.starts_with('{') || !part.ends_with('}'))) {
         flaws.add("proxy.path", at(".path"), "an argument fills a whole part of the path: `/posts/{id}`");
     }
-    if operation.method == super::Method::Get && operation.body.is_some() {
+    if operation.method == super::ProxyMethod::Get && operation.body.is_some() {
         flaws.add("proxy.body", at(".body"), "a GET has no body");
     }
     let used = places(operation);
     for place in &used {
         match operation.arguments.get(place) {
-            None if lasting::is_kept(place, operation, identity) => {
-                // A list fills no part of a path; what is missing in a path refuses the request, and says so.
+            None if continuity::is_kept(place, operation, identity) => {
+                // A list cannot fill a part of a path; a missing value in a path refuses the request and reports it.
                 if place == "relations" && operation.path.contains("{relations}") {
                     flaws.add("proxy.path", at(".path"), "`relations` is a list and stands in a query or a body");
                 }
@@ -205,24 +205,24 @@ fn check_operation(proxy: &Proxy, name: &str, operation: &Operation, flaws: &mut
             let text = format!("`{argument}` is nowhere in the request");
             flaws.add("proxy.unused_argument", at(".arguments"), text);
         }
-        if about.kind == Kind::Text && about.max.is_none() && about.choices.is_empty() {
-            let text = format!("`{argument}` is a text without an end: give `max` or `choices`");
+        if about.kind == ProxyArgumentKind::Text && about.max.is_none() && about.choices.is_empty() {
+            let text = format!("`{argument}` is a text of unlimited length: give `max` or `choices`");
             flaws.add("proxy.endless_argument", at(".arguments"), text);
         }
     }
-    lasting::operation(&at(""), operation, identity, flaws);
+    continuity::operation(&at(""), operation, identity, flaws);
     secrets(operation, &at(""), flaws);
 }
 
 /// Why a schema allows anything somewhere, or refers elsewhere, if it does.
 pub(super) fn schema_flaw(schema: &Value) -> Option<String> {
-    let mut flaws = Flaws(Vec::new());
+    let mut flaws = ProxyFlawList(Vec::new());
     check_schema(schema, "", &mut flaws);
     flaws.0.into_iter().next().map(|flaw| flaw.text)
 }
 
-/// A schema must describe, and describe here: no schema fetched from elsewhere.
-fn check_schema(schema: &Value, place: &str, flaws: &mut Flaws) {
+/// A schema must describe the answer, and in this file: no schema is fetched from elsewhere.
+fn check_schema(schema: &Value, place: &str, flaws: &mut ProxyFlawList) {
     if !schema.is_object() {
         return flaws.add("proxy.no_schema", place, "the schema is an object that names a `type`");
     }
@@ -246,7 +246,7 @@ fn check_schema(schema: &Value, place: &str, flaws: &mut Flaws) {
     }
 }
 
-/// Where a schema allows anything, at whatever depth. What no schema describes would reach an agent as it came.
+/// The place where a schema allows anything, at any depth. An undescribed value would reach an agent unchanged.
 fn looseness(schema: &Value) -> Option<&'static str> {
     let fields = match schema {
         Value::Bool(false) => return None,
@@ -286,24 +286,24 @@ fn looseness(schema: &Value) -> Option<&'static str> {
 }
 
 /// Every place that is filled, in path, query and body.
-fn places(operation: &Operation) -> BTreeSet<String> {
+fn places(operation: &ProxyOperation) -> BTreeSet<String> {
     operation
         .texts()
         .iter()
         .flat_map(|(_, text)| pieces(text))
         .filter_map(|piece| match piece {
-            Piece::Place(name) => Some(name.to_owned()),
-            Piece::Literal(_) => None,
+            TemplatePiece::Place(name) => Some(name.to_owned()),
+            TemplatePiece::Literal(_) => None,
         })
         .collect()
 }
 
-/// A value written down under a name that means a credential. What else looks like a secret is found by the
-/// leak scan, which is asked about every literal too.
-fn secrets(operation: &Operation, place: &str, flaws: &mut Flaws) {
+/// A value under a name that means a credential. The leak scan finds everything else that looks like a secret:
+/// it also scans every literal.
+fn secrets(operation: &ProxyOperation, place: &str, flaws: &mut ProxyFlawList) {
     for (name, text) in operation.literals() {
         let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
-        let literal = pieces(&text).iter().any(|piece| matches!(piece, Piece::Literal(_)));
+        let literal = pieces(&text).iter().any(|piece| matches!(piece, TemplatePiece::Literal(_)));
         if literal && SECRET_WORDS.iter().any(|word| plain.contains(word)) {
             let text = format!("`{name}` looks like a credential; put it in the vault and name it as `credential`");
             flaws.add("proxy.secret", place, text);
@@ -311,8 +311,8 @@ fn secrets(operation: &Operation, place: &str, flaws: &mut Flaws) {
     }
 }
 
-impl Operation {
-    /// Everything that is written down for the request and could be a secret, with the name of its field: texts, numbers,
+impl ProxyOperation {
+    /// Everything that is written for the request and could be a secret, with the name of its field: texts, numbers,
     /// and the names themselves.
     #[must_use]
     pub fn literals(&self) -> Vec<(String, String)> {
@@ -334,7 +334,7 @@ impl Operation {
         found
     }
 
-    /// Every text that is written down for the request, with the name of its field.
+    /// Every text that is written for the request, with the name of its field.
     #[must_use]
     pub fn texts(&self) -> Vec<(&str, &str)> {
         let mut found = vec![("path", self.path.as_str())];
@@ -453,7 +453,7 @@ mod tests {
             let text = MOLTBOOK.replace("kind: newest", field);
             assert_eq!(codes(&text), ["proxy.secret"], "{field}");
         }
-        // A place for an argument is no secret that was written down.
+        // A place for an argument is not a secret in the file.
         let text = MOLTBOOK.replace("kind: newest", "page_token: \"{limit}\"");
         assert_eq!(codes(&text), Vec::<&str>::new());
     }

@@ -1,46 +1,46 @@
-//! What a proxy with a lasting account keeps between tasks that do not last.
+//! What a proxy with a lasting account keeps between short-lived tasks.
 //!
-//! Takes the declaration, a call and an answer that follows its schema; gives what a task is told at its start and what
-//! it proposes to keep at its end. Promise: who the other side is, which draft is meant and how well the service is
-//! known come from the call and the file, never from an answer; what is proposed has the declared shape or is not taken.
+//! Takes the declaration, a call and an answer that follows its schema; gives what a task receives at its start and
+//! what it proposes to keep at its end. Promise: the other party, the draft and the trust in the service
+//! come from the call and the file, never from an answer; a proposal without the declared shape is rejected.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Argument, Identity, Operation};
+use super::{ProxyArgument, ProxyIdentity, ProxyOperation};
 
-/// Most that a task is told, in bytes.
+/// Most that a task receives, in bytes.
 pub const TOLD_BYTES: usize = 64 * 1024;
 /// Most that a task proposes, in bytes.
 pub const PROPOSED_BYTES: usize = 16 * 1024;
-/// Most proposals of one task: one about the other side, one about a draft.
+/// Most proposals of one task: one about the other party, one about a draft.
 pub const PROPOSALS: usize = 2;
 
-/// What a task is told of the time before it.
+/// What a task receives from earlier tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Told {
-    /// The other side of this exchange, and what is kept about it.
+pub struct ProxyTaskHistory {
+    /// The other party of this exchange, and what is kept about it.
     #[serde(default)]
-    pub relation: Option<Side>,
-    /// Names of the sides that were last dealt with, for an operation that names none.
+    pub relation: Option<ProxyCounterparty>,
+    /// Names of the most recent parties, for an operation that names none.
     #[serde(default)]
     pub relations: Vec<String>,
-    /// The last exchanges with the same side, newest last.
+    /// The last exchanges with the same party, newest last.
     #[serde(default)]
-    pub recent: Vec<Exchange>,
+    pub recent: Vec<PastExchange>,
     /// Drafts in progress, newest first.
     #[serde(default)]
     pub drafts: Vec<OpenDraft>,
 }
 
-/// The other side of an exchange.
+/// The other party of an exchange.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Side {
-    /// As the call names it.
+pub struct ProxyCounterparty {
+    /// Its name, as in the call.
     pub name: String,
     /// What is kept about it.
     pub facts: Map<String, Value>,
@@ -50,7 +50,7 @@ pub struct Side {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenDraft {
-    /// As the call named it that began it.
+    /// Its name, as in the call that began it.
     pub name: String,
     /// What is kept in it.
     pub fields: Map<String, Value>,
@@ -59,16 +59,16 @@ pub struct OpenDraft {
 /// One past exchange: times, sizes and hashes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Exchange {
-    /// When.
+pub struct PastExchange {
+    /// When it took place.
     pub at: String,
-    /// What was done.
+    /// The operation.
     pub operation: String,
     /// How it ended.
     pub outcome: String,
-    /// How much came back, in bytes.
+    /// The size of the answer, in bytes.
     pub answer_bytes: u64,
-    /// A prefix of the hash of what came back.
+    /// A prefix of the hash of the answer.
     pub answer_hash: String,
 }
 
@@ -76,7 +76,7 @@ pub struct Exchange {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DraftUse {
-    /// Begin, go on, or end.
+    /// Begins, changes or ends it.
     pub does: DraftMove,
     /// The argument that names the draft.
     pub named_by: String,
@@ -85,13 +85,13 @@ pub struct DraftUse {
     pub keep: BTreeMap<String, String>,
 }
 
-/// What becomes of a draft.
+/// A change of a draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DraftMove {
     /// It is begun.
     Open,
-    /// It goes on.
+    /// It is changed.
     Change,
     /// It was sent.
     Finish,
@@ -100,45 +100,45 @@ pub enum DraftMove {
 /// What a task proposes to keep. The gateway decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "about", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Proposal {
-    /// Something about the other side.
+pub enum ContinuityProposal {
+    /// Facts about the other party.
     Relation {
-        /// The side.
+        /// The name of the party.
         name: String,
-        /// What is new.
+        /// The new facts.
         facts: Map<String, Value>,
     },
-    /// Something about a draft.
+    /// Fields of a draft.
     Draft {
-        /// The draft.
+        /// The name of the draft.
         name: String,
-        /// What becomes of it.
+        /// The change of the draft.
         does: DraftMove,
-        /// What is new in it.
+        /// The new fields.
         fields: Map<String, Value>,
     },
 }
 
-/// Why a proposal is not taken.
+/// Why a proposal is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotTaken {
-    /// It is about somebody, or about a draft, that the call did not name.
-    #[error("it is about another side or draft than the call")]
+pub enum ProposalError {
+    /// It is about a party or a draft that the call did not name.
+    #[error("it is about another party or draft than the call")]
     Other,
     /// The operation does not declare it.
     #[error("the operation does not declare it")]
     Undeclared,
-    /// A value has not the declared shape.
-    #[error("a value has not the declared shape")]
+    /// A value does not have the declared shape.
+    #[error("a value does not have the declared shape")]
     Shape,
-    /// It holds what must not be kept in files.
+    /// It contains data that must not be kept in files.
     #[error("it holds a secret or personal data")]
     Leak,
     /// The content stages found something in it, or would have changed it.
-    #[error("the content stages do not let it through as it is")]
+    #[error("the content stages do not accept it unchanged")]
     Content,
-    /// Nobody could look at it.
-    #[error("nobody could look at it")]
+    /// No content stage could check it.
+    #[error("it could not be checked")]
     Unread,
     /// There is no such draft in progress.
     #[error("there is no such draft in progress")]
@@ -154,7 +154,7 @@ pub enum NotTaken {
     Unwritten,
 }
 
-impl NotTaken {
+impl ProposalError {
     /// Stable code.
     #[must_use]
     pub const fn code(self) -> &'static str {
@@ -173,8 +173,8 @@ impl NotTaken {
     }
 }
 
-impl Proposal {
-    /// Proposals as a worker reports them. Nothing if they have not the shape of proposals.
+impl ContinuityProposal {
+    /// Proposals as a worker reports them. Empty if they do not have the shape of proposals.
     #[must_use]
     pub fn read(reported: &Value) -> Option<Vec<Self>> {
         if reported.is_null() {
@@ -186,7 +186,7 @@ impl Proposal {
         Deserialize::deserialize(reported).ok()
     }
 
-    /// What it is about, for the record.
+    /// What it is about, for the audit log.
     #[must_use]
     pub const fn about(&self) -> &'static str {
         match self {
@@ -205,14 +205,14 @@ impl Proposal {
     }
 }
 
-impl Identity {
-    /// The other side that a call names.
+impl ProxyIdentity {
+    /// The other party that a call names.
     #[must_use]
     pub fn side<'a>(&self, arguments: &'a Map<String, Value>) -> Option<&'a str> {
         arguments.get(&self.relation)?.as_str()
     }
 
-    /// What is still of the declared shape: the file may have changed since it was kept.
+    /// The facts that still have the declared shape: the file may have changed since they were kept.
     #[must_use]
     pub fn known_facts(&self, kept: Map<String, Value>) -> Map<String, Value> {
         known(&self.facts, kept)
@@ -225,12 +225,12 @@ impl Identity {
     }
 }
 
-fn known(declared: &BTreeMap<String, Argument>, kept: Map<String, Value>) -> Map<String, Value> {
+fn known(declared: &BTreeMap<String, ProxyArgument>, kept: Map<String, Value>) -> Map<String, Value> {
     kept.into_iter().filter(|(name, value)| declared.get(name).is_some_and(|shape| shape.allows(value))).collect()
 }
 
-impl Told {
-    /// Leaves out the oldest until it is small enough to be told.
+impl ProxyTaskHistory {
+    /// Drops the oldest entries until the rest is small enough for a task.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         let size = |told: &Self| serde_json::to_string(told).map_or(usize::MAX, |text| text.len());
@@ -246,9 +246,9 @@ impl Told {
         self
     }
 
-    /// What a request can be filled with besides the arguments: `relation.<fact>`, `draft.<field>`, `relations`,
+    /// Values that can fill a request, apart from the arguments: `relation.<fact>`, `draft.<field>`, `relations`,
     /// `recent.count`, `recent.at` and `recent.operation`.
-    pub(super) fn places(&self, draft: Option<&str>) -> Map<String, Value> {
+    pub(super) fn placeholder_values(&self, draft: Option<&str>) -> Map<String, Value> {
         let mut found = Map::new();
         if let Some(side) = &self.relation {
             found.extend(side.facts.iter().map(|(name, value)| (format!("relation.{name}"), value.clone())));
@@ -268,7 +268,7 @@ impl Told {
     }
 }
 
-impl Operation {
+impl ProxyOperation {
     /// The draft that a call names.
     #[must_use]
     pub fn draft_of<'a>(&self, arguments: &'a Map<String, Value>) -> Option<&'a str> {
@@ -277,19 +277,24 @@ impl Operation {
 
     /// What a task proposes to keep of an answer that follows its schema.
     #[must_use]
-    pub fn propose(&self, identity: &Identity, arguments: &Map<String, Value>, answer: &Value) -> Vec<Proposal> {
-        let take = |from: &BTreeMap<String, String>, declared: &BTreeMap<String, Argument>| {
+    pub fn propose(
+        &self,
+        identity: &ProxyIdentity,
+        arguments: &Map<String, Value>,
+        answer: &Value,
+    ) -> Vec<ContinuityProposal> {
+        let take = |from: &BTreeMap<String, String>, declared: &BTreeMap<String, ProxyArgument>| {
             let all = from.iter().filter_map(|(name, from)| Some((name.clone(), picked(from, arguments, answer)?)));
             known(declared, all.collect())
         };
         let mut found = Vec::new();
         let facts = take(&self.remember, &identity.facts);
         if let Some(name) = identity.side(arguments).filter(|_| !facts.is_empty()) {
-            found.push(Proposal::Relation { name: name.to_owned(), facts });
+            found.push(ContinuityProposal::Relation { name: name.to_owned(), facts });
         }
         if let (Some(draft), Some(name)) = (&self.draft, self.draft_of(arguments)) {
             let fields = take(&draft.keep, &identity.draft);
-            found.push(Proposal::Draft { name: name.to_owned(), does: draft.does, fields });
+            found.push(ContinuityProposal::Draft { name: name.to_owned(), does: draft.does, fields });
         }
         found
     }
@@ -297,35 +302,37 @@ impl Operation {
     /// Whether a proposal is one that this call of this operation can lead to.
     ///
     /// # Errors
-    /// Why it is not.
-    pub fn takes(
+    /// Why it is rejected.
+    pub fn check_proposal(
         &self,
-        identity: &Identity,
+        identity: &ProxyIdentity,
         arguments: &Map<String, Value>,
-        proposal: &Proposal,
-    ) -> Result<(), NotTaken> {
+        proposal: &ContinuityProposal,
+    ) -> Result<(), ProposalError> {
         let (named, name, from, declared) = match proposal {
-            Proposal::Relation { name, .. } => (identity.side(arguments), name, &self.remember, &identity.facts),
-            Proposal::Draft { name, does, .. } => {
-                let draft = self.draft.as_ref().filter(|draft| draft.does == *does).ok_or(NotTaken::Undeclared)?;
+            ContinuityProposal::Relation { name, .. } => {
+                (identity.side(arguments), name, &self.remember, &identity.facts)
+            }
+            ContinuityProposal::Draft { name, does, .. } => {
+                let draft = self.draft.as_ref().filter(|draft| draft.does == *does).ok_or(ProposalError::Undeclared)?;
                 (self.draft_of(arguments), name, &draft.keep, &identity.draft)
             }
         };
-        // SECURITY: who is meant was decided by the call. An answer that names somebody else changes nothing.
+        // SECURITY: the call decides which party is meant. An answer that names another one changes nothing.
         if named != Some(name.as_str()) {
-            return Err(NotTaken::Other);
+            return Err(ProposalError::Other);
         }
         for (name, value) in proposal.values() {
-            let shape = declared.get(name).filter(|_| from.contains_key(name)).ok_or(NotTaken::Undeclared)?;
+            let shape = declared.get(name).filter(|_| from.contains_key(name)).ok_or(ProposalError::Undeclared)?;
             if !shape.allows(value) {
-                return Err(NotTaken::Shape);
+                return Err(ProposalError::Shape);
             }
         }
         Ok(())
     }
 }
 
-/// A value from where the file says: a place in the answer, or an argument.
+/// The value at the place that the file names: in the answer, or an argument.
 fn picked(from: &str, arguments: &Map<String, Value>, answer: &Value) -> Option<Value> {
     let value = match argument_in(from) {
         Some(name) => arguments.get(name)?,
@@ -368,8 +375,8 @@ mod tests {
         let answer = json!({"id": "p9", "owner": "mallory", "likes": 3});
         let proposals = prepare.propose(identity, &said(), &answer);
         let expected = [
-            Proposal::Relation { name: "ana".into(), facts: with(json!({"last_post": "p9", "likes": 3})) },
-            Proposal::Draft {
+            ContinuityProposal::Relation { name: "ana".into(), facts: with(json!({"last_post": "p9", "likes": 3})) },
+            ContinuityProposal::Draft {
                 name: "plan".into(),
                 does: DraftMove::Open,
                 fields: with(json!({"remote": "p9", "text": "hello"})),
@@ -377,17 +384,17 @@ mod tests {
         ];
         assert_eq!(proposals, expected);
         for proposal in &proposals {
-            assert_eq!(prepare.takes(identity, &said(), proposal), Ok(()));
+            assert_eq!(prepare.check_proposal(identity, &said(), proposal), Ok(()));
             assert_eq!(
-                Proposal::read(&json!([proposal])).unwrap(),
+                ContinuityProposal::read(&json!([proposal])).unwrap(),
                 std::slice::from_ref(proposal),
                 "it survives the way through a frame"
             );
         }
-        // What an answer leaves out, or says in another shape, is not proposed.
+        // A value that an answer leaves out, or gives in another shape, is not proposed.
         let odd = prepare.propose(identity, &said(), &json!({"id": 7, "likes": "many"}));
         assert!(
-            matches!(odd.as_slice(), [Proposal::Draft { fields, .. }] if *fields == with(json!({"text": "hello"})))
+            matches!(odd.as_slice(), [ContinuityProposal::Draft { fields, .. }] if *fields == with(json!({"text": "hello"})))
         );
     }
 
@@ -395,32 +402,40 @@ mod tests {
     fn an_answer_changes_neither_who_is_meant_nor_what_is_declared() {
         let proxy = lasting();
         let (identity, prepare) = (proxy.identity.as_ref().unwrap(), &proxy.operations["prepare"]);
-        let relation = |name: &str, facts: Value| Proposal::Relation { name: name.into(), facts: with(facts) };
-        let draft = |name: &str, does, fields: Value| Proposal::Draft { name: name.into(), does, fields: with(fields) };
+        let relation =
+            |name: &str, facts: Value| ContinuityProposal::Relation { name: name.into(), facts: with(facts) };
+        let draft = |name: &str, does, fields: Value| ContinuityProposal::Draft {
+            name: name.into(),
+            does,
+            fields: with(fields),
+        };
         let cases = [
-            (relation("mallory", json!({"last_post": "p9"})), NotTaken::Other),
-            (relation("../../etc", json!({"last_post": "p9"})), NotTaken::Other),
-            (relation("ana", json!({"trust": "ally"})), NotTaken::Undeclared),
-            (relation("ana", json!({"relation": "mallory"})), NotTaken::Undeclared),
-            (relation("ana", json!({"last_post": "x".repeat(41)})), NotTaken::Shape),
-            (relation("ana", json!({"last_post": {"deep": 1}})), NotTaken::Shape),
-            (draft("other", DraftMove::Open, json!({})), NotTaken::Other),
-            (draft("plan", DraftMove::Finish, json!({})), NotTaken::Undeclared),
-            (draft("plan", DraftMove::Open, json!({"state": "SENT"})), NotTaken::Undeclared),
+            (relation("mallory", json!({"last_post": "p9"})), ProposalError::Other),
+            (relation("../../etc", json!({"last_post": "p9"})), ProposalError::Other),
+            (relation("ana", json!({"trust": "ally"})), ProposalError::Undeclared),
+            (relation("ana", json!({"relation": "mallory"})), ProposalError::Undeclared),
+            (relation("ana", json!({"last_post": "x".repeat(41)})), ProposalError::Shape),
+            (relation("ana", json!({"last_post": {"deep": 1}})), ProposalError::Shape),
+            (draft("other", DraftMove::Open, json!({})), ProposalError::Other),
+            (draft("plan", DraftMove::Finish, json!({})), ProposalError::Undeclared),
+            (draft("plan", DraftMove::Open, json!({"state": "SENT"})), ProposalError::Undeclared),
         ];
         for (proposal, no) in cases {
-            assert_eq!(prepare.takes(identity, &said(), &proposal), Err(no), "{proposal:?}");
+            assert_eq!(prepare.check_proposal(identity, &said(), &proposal), Err(no), "{proposal:?}");
         }
-        // An operation that declares nothing takes nothing.
+        // An operation that declares nothing accepts nothing.
         let feed = &proxy.operations["feed"];
         let likes = relation("ana", json!({"likes": 3}));
-        assert_eq!(feed.takes(identity, &with(json!({"author": "ana"})), &likes), Err(NotTaken::Undeclared));
+        assert_eq!(
+            feed.check_proposal(identity, &with(json!({"author": "ana"})), &likes),
+            Err(ProposalError::Undeclared)
+        );
     }
 
     #[test]
     fn what_is_not_a_list_of_proposals_is_none() {
         let one = json!({"about": "relation", "name": "ana", "facts": {}});
-        assert_eq!(Proposal::read(&Value::Null), Some(Vec::new()));
+        assert_eq!(ContinuityProposal::read(&Value::Null), Some(Vec::new()));
         for odd in [
             json!({}),
             json!([one, one, one]),
@@ -429,37 +444,40 @@ mod tests {
             json!([{"about": "relation", "name": "ana", "facts": {"x": "y".repeat(PROPOSED_BYTES)}}]),
             json!([{"about": "draft", "name": "a", "does": "send", "fields": {}}]),
         ] {
-            assert_eq!(Proposal::read(&odd), None, "{odd}");
+            assert_eq!(ContinuityProposal::read(&odd), None, "{odd}");
         }
     }
 
     #[test]
     fn a_request_can_be_filled_with_what_is_kept() {
         let proxy = lasting();
-        let exchange = Exchange {
+        let exchange = PastExchange {
             at: "2026-11-16T04:12:00.000Z".into(),
             operation: "feed".into(),
             outcome: "clean".into(),
             answer_bytes: 1,
             answer_hash: "00".into(),
         };
-        let told = Told {
-            relation: Some(Side { name: "ana".into(), facts: with(json!({"last_post": "p 8", "likes": 2})) }),
+        let told = ProxyTaskHistory {
+            relation: Some(ProxyCounterparty {
+                name: "ana".into(),
+                facts: with(json!({"last_post": "p 8", "likes": 2})),
+            }),
             recent: vec![exchange.clone(), exchange],
             drafts: vec![OpenDraft { name: "plan".into(), fields: with(json!({"remote": "p9"})) }],
             relations: Vec::new(),
         };
-        let feed = proxy.operations["feed"].request_told(&with(json!({"author": "ana"})), &told).unwrap();
+        let feed = proxy.operations["feed"].request_with_history(&with(json!({"author": "ana"})), &told).unwrap();
         assert_eq!(feed.target, "/feed?after=p%208&by=ana&seen=2&since=2026-11-16T04%3A12%3A00.000Z");
-        let publish = proxy.operations["publish"].request_told(&with(json!({"draft": "plan"})), &told).unwrap();
+        let publish = proxy.operations["publish"].request_with_history(&with(json!({"draft": "plan"})), &told).unwrap();
         assert_eq!(publish.target, "/posts/p9/publish");
-        // Nothing kept: left out where that is possible, refused where it is not.
+        // Nothing is kept: left out where that is possible, refused where it is not.
         let feed = proxy.operations["feed"].request(&with(json!({"author": "ana"}))).unwrap();
         assert_eq!(feed.target, "/feed?by=ana");
-        let no = proxy.operations["publish"].request_told(&with(json!({"draft": "other"})), &told).unwrap_err();
+        let no = proxy.operations["publish"].request_with_history(&with(json!({"draft": "other"})), &told).unwrap_err();
         assert_eq!(no, super::super::FillError::Missing("draft.remote".into()));
-        let told = Told { relations: vec!["ana".into(), "b,n".into()], ..Told::default() };
-        let circle = proxy.operations["circle"].request_told(&Map::new(), &told).unwrap();
+        let told = ProxyTaskHistory { relations: vec!["ana".into(), "b,n".into()], ..ProxyTaskHistory::default() };
+        let circle = proxy.operations["circle"].request_with_history(&Map::new(), &told).unwrap();
         assert_eq!(circle.body.unwrap(), br#"{"authors":["ana","b,n"]}"#);
     }
 
@@ -469,11 +487,11 @@ mod tests {
         #[test]
         fn what_is_told_is_never_too_much(drafts in 0_usize..60, length in 0_usize..3000, recent in 0_usize..60) {
             let draft = OpenDraft { name: "d".into(), fields: with(json!({"text": "x".repeat(length)})) };
-            let exchange = Exchange {
+            let exchange = PastExchange {
                 at: "t".into(), operation: "o".into(), outcome: "clean".into(), answer_bytes: 1,
                 answer_hash: "h".repeat(length),
             };
-            let told = Told {
+            let told = ProxyTaskHistory {
                 relation: None, relations: vec!["n".repeat(length); 20],
                 recent: vec![exchange; recent], drafts: vec![draft; drafts],
             };

@@ -1,4 +1,4 @@
-//! From a declared request and a call's arguments to the request that is made.
+//! Makes a request from a declared request and a call's arguments.
 //!
 //! Promise: an argument can fill the place it was declared for and nothing else: not another part of the
 //! path, not another field of the query or body, not the host.
@@ -7,26 +7,26 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Method, Operation, Told};
+use super::{ProxyMethod, ProxyOperation, ProxyTaskHistory};
 
-/// A request, ready to be asked of the way out.
+/// A request that is ready to be sent through egress.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct ProxyRequest {
     /// Its method.
-    pub method: Method,
+    pub method: ProxyMethod,
     /// Path and query after the base, percent-encoded.
     pub target: String,
     /// JSON, if it has a body.
     pub body: Option<Vec<u8>>,
 }
 
-/// Why a request could not be made from what a call said.
+/// Why no request could be made from the arguments of a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FillError {
-    /// Something the operation does not know.
+    /// An argument that the operation does not have.
     #[error("there is no argument `{0}`")]
     Unknown(String),
-    /// Something it needs.
+    /// A required argument is missing.
     #[error("`{0}` is missing")]
     Missing(String),
     /// Not of the declared shape.
@@ -39,34 +39,34 @@ pub enum FillError {
 
 /// A piece of a text with places.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Piece<'a> {
+pub(crate) enum TemplatePiece<'a> {
     /// As written.
     Literal(&'a str),
     /// The value of an argument.
     Place(&'a str),
 }
 
-/// Cuts a text into what is written and what is filled in. `{` without a name is as written.
-pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
+/// Cuts a text into literals and places. `{` without a name is a literal.
+pub(crate) fn pieces(text: &str) -> Vec<TemplatePiece<'_>> {
     let mut found = Vec::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
         let name = after.split_once('}').map(|(name, _)| name).filter(|name| is_place(name));
         let Some(name) = name else {
-            // The brace and what follows up to the next one stay as they are.
+            // The brace and the text up to the next one stay unchanged.
             let end = before.len() + 1 + after.find('{').unwrap_or(after.len());
-            found.push(Piece::Literal(rest.get(..end).unwrap_or(rest)));
+            found.push(TemplatePiece::Literal(rest.get(..end).unwrap_or(rest)));
             rest = rest.get(end..).unwrap_or_default();
             continue;
         };
         if !before.is_empty() {
-            found.push(Piece::Literal(before));
+            found.push(TemplatePiece::Literal(before));
         }
-        found.push(Piece::Place(name));
+        found.push(TemplatePiece::Place(name));
         rest = after.get(name.len() + 1..).unwrap_or_default();
     }
     if !rest.is_empty() {
-        found.push(Piece::Literal(rest));
+        found.push(TemplatePiece::Literal(rest));
     }
     found
 }
@@ -77,22 +77,26 @@ fn is_place(name: &str) -> bool {
     name.split_once('.').map_or_else(|| word(name), |(group, rest)| word(group) && word(rest))
 }
 
-impl Operation {
+impl ProxyOperation {
     /// The request for these arguments.
     ///
     /// # Errors
     /// When an argument is unknown, missing, of another shape, or would change where the request goes.
-    pub fn request(&self, arguments: &Map<String, Value>) -> Result<Request, FillError> {
-        self.request_told(arguments, &Told::default())
+    pub fn request(&self, arguments: &Map<String, Value>) -> Result<ProxyRequest, FillError> {
+        self.request_with_history(arguments, &ProxyTaskHistory::default())
     }
 
-    /// The request for these arguments and what the task was told.
+    /// The request for these arguments and what the task received.
     ///
     /// # Errors
     /// As [`Self::request`].
-    pub fn request_told(&self, arguments: &Map<String, Value>, told: &Told) -> Result<Request, FillError> {
+    pub fn request_with_history(
+        &self,
+        arguments: &Map<String, Value>,
+        told: &ProxyTaskHistory,
+    ) -> Result<ProxyRequest, FillError> {
         self.judge(arguments)?;
-        let mut values = told.places(self.draft_of(arguments));
+        let mut values = told.placeholder_values(self.draft_of(arguments));
         values.extend(arguments.clone());
         let arguments = &values;
         let mut target = self.fill_path(arguments)?;
@@ -102,7 +106,7 @@ impl Operation {
             target.push_str(&query);
         }
         let body = self.body.as_ref().and_then(|body| fill_json(body, arguments)).map(|body| body.to_string());
-        Ok(Request { method: self.method, target, body: body.map(String::into_bytes) })
+        Ok(ProxyRequest { method: self.method, target, body: body.map(String::into_bytes) })
     }
 
     fn judge(&self, arguments: &Map<String, Value>) -> Result<(), FillError> {
@@ -112,7 +116,7 @@ impl Operation {
                 return Err(FillError::Shape(name.clone()));
             }
         }
-        let missing = |(name, argument): &(&String, &super::Argument)| {
+        let missing = |(name, argument): &(&String, &super::ProxyArgument)| {
             argument.required && !arguments.contains_key(name.as_str())
         };
         match self.arguments.iter().find(missing) {
@@ -125,8 +129,8 @@ impl Operation {
         let mut path = String::new();
         for piece in pieces(&self.path) {
             match piece {
-                Piece::Literal(text) => path.push_str(text),
-                Piece::Place(name) => {
+                TemplatePiece::Literal(text) => path.push_str(text),
+                TemplatePiece::Place(name) => {
                     let value = arguments.get(name).ok_or_else(|| FillError::Missing(name.to_owned()))?;
                     let value = plain(value);
                     // A part of a path that is empty or dots leads elsewhere on many servers.
@@ -143,7 +147,7 @@ impl Operation {
     fn fill_query(&self, arguments: &Map<String, Value>) -> String {
         let mut filled: BTreeMap<&str, String> = BTreeMap::new();
         for (name, template) in &self.query {
-            let absent = |piece: &Piece<'_>| matches!(piece, Piece::Place(name) if !arguments.contains_key(*name));
+            let absent = |piece: &TemplatePiece<'_>| matches!(piece, TemplatePiece::Place(name) if !arguments.contains_key(*name));
             let pieces = pieces(template);
             if !pieces.iter().any(absent) {
                 filled.insert(name, fill(&pieces, arguments));
@@ -162,21 +166,21 @@ impl Operation {
     }
 }
 
-pub(crate) fn fill(pieces: &[Piece<'_>], arguments: &Map<String, Value>) -> String {
+pub(crate) fn fill(pieces: &[TemplatePiece<'_>], arguments: &Map<String, Value>) -> String {
     pieces
         .iter()
         .map(|piece| match piece {
-            Piece::Literal(text) => (*text).to_owned(),
-            Piece::Place(name) => arguments.get(*name).map(plain).unwrap_or_default(),
+            TemplatePiece::Literal(text) => (*text).to_owned(),
+            TemplatePiece::Place(name) => arguments.get(*name).map(plain).unwrap_or_default(),
         })
         .collect()
 }
 
-/// A body with its places filled. What a call left out is left out.
+/// A body with its places filled. Arguments that a call left out are left out.
 pub(crate) fn fill_json(template: &Value, arguments: &Map<String, Value>) -> Option<Value> {
     Some(match template {
         Value::String(text) => match pieces(text).as_slice() {
-            [Piece::Place(name)] => arguments.get(*name)?.clone(),
+            [TemplatePiece::Place(name)] => arguments.get(*name)?.clone(),
             pieces => Value::String(fill(pieces, arguments)),
         },
         Value::Array(items) => Value::Array(items.iter().filter_map(|item| fill_json(item, arguments)).collect()),
@@ -231,7 +235,7 @@ mod tests {
         assert_eq!((feed.target.as_str(), feed.body), ("/feed?kind=newest&limit=5", None));
         let said = json!({"post": "p 1", "author": "ana", "text": "hi \"you\"}", "quiet": true});
         let reply = proxy.operations["reply"].request(&with(said)).unwrap();
-        assert_eq!((reply.method, reply.target.as_str()), (Method::Post, "/posts/p%201/replies"));
+        assert_eq!((reply.method, reply.target.as_str()), (ProxyMethod::Post, "/posts/p%201/replies"));
         let body: Value = serde_json::from_slice(&reply.body.unwrap()).unwrap();
         assert_eq!(body, json!({"to": "ana", "text": "@ana: hi \"you\"}", "quiet": true}));
     }
@@ -260,9 +264,12 @@ mod tests {
 
     #[test]
     fn braces_without_a_name_are_text() {
-        assert_eq!(pieces("a {b c} {d}"), [Piece::Literal("a {b c} "), Piece::Place("d")]);
-        assert_eq!(pieces("{{x}}"), [Piece::Literal("{"), Piece::Place("x"), Piece::Literal("}")]);
-        assert_eq!(pieces("{"), [Piece::Literal("{")]);
+        assert_eq!(pieces("a {b c} {d}"), [TemplatePiece::Literal("a {b c} "), TemplatePiece::Place("d")]);
+        assert_eq!(
+            pieces("{{x}}"),
+            [TemplatePiece::Literal("{"), TemplatePiece::Place("x"), TemplatePiece::Literal("}")]
+        );
+        assert_eq!(pieces("{"), [TemplatePiece::Literal("{")]);
     }
 
     proptest! {

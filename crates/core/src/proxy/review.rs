@@ -1,4 +1,4 @@
-//! The review of a proxy: what its tasks did in a period, held against its own history before that.
+//! The review of a proxy: what its tasks did in a period, compared with its own history before that.
 //!
 //! Takes facts of tasks (counts, sizes, times and codes, never content); gives figures and deviations. Promise: the
 //! thresholds are fixed and written down here and in `docs/proxies.md`, all arithmetic is in whole numbers, and the same
@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::clock::Span;
+use crate::clock::Millis;
 
 /// How many periods before the reviewed one are its history.
 pub const HISTORY: u64 = 4;
@@ -15,46 +15,46 @@ pub const HISTORY: u64 = 4;
 pub const LEAST_TASKS: u64 = 10;
 /// Fewer values than this have no median worth comparing.
 pub const LEAST_VALUES: u64 = 5;
-/// Counts, sizes and times deviate from this multiple of what was usual on.
+/// Counts, sizes and times deviate if they reach this multiple of the usual value.
 pub const TIMES: u64 = 3;
-/// Counts below this are chance.
+/// Counts below this are treated as chance.
 pub const LEAST_COUNT: u64 = 3;
-/// Tasks beyond the usual number that are chance.
+/// Up to this many tasks beyond the usual number are treated as chance.
 pub const LEAST_MORE_TASKS: u64 = 20;
 /// How much the share of failed tasks may grow, in percentage points.
 pub const FAILED_POINTS: u64 = 20;
-/// Sizes that differ by less are the same, in bytes.
+/// Sizes with a smaller difference are treated as equal, in bytes.
 pub const SAME_BYTES: u64 = 1024;
-/// Times that differ by less are the same, in milliseconds.
+/// Times with a smaller difference are treated as equal, in milliseconds.
 pub const SAME_MILLIS: u64 = 1000;
 /// A request refused with one of these is never usual: a worker asked for another host, method, path or address than declared,
-/// presented a ticket that is none of its own, or sent what must stay.
+/// presented a foreign ticket, or sent data that must not leave.
 const NEVER_USUAL: [&str; 5] = ["egress.not_allowed", "egress.ticket", "egress.address", "egress.header", "leak.found"];
 
 /// One task that ended, as a review sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskFacts {
-    /// Which operation.
+    /// The operation.
     pub operation: String,
-    /// Why its caller was given nothing, as a code.
+    /// Why its caller got nothing, as a code.
     pub failed: Option<String>,
-    /// What a crash was triggered by.
+    /// The trigger of a crash.
     pub trigger: Option<String>,
-    /// Why its request was refused on the way out, as a code.
+    /// Why egress refused its request, as a code.
     pub refused: Option<String>,
-    /// How large the answer was.
+    /// The size of the answer.
     pub answer_bytes: Option<u64>,
     /// How long it took.
     pub millis: Option<u64>,
-    /// What the stages found in the answer.
+    /// The number of findings in the answer.
     pub findings: u64,
-    /// What it proposed to keep and may not.
+    /// The number of proposals that were rejected.
     pub proposals_refused: u64,
 }
 
-/// How values lie.
+/// The distribution of values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spread {
+pub struct ValueDistribution {
     /// How many there are.
     pub count: u64,
     /// The one in the middle; the lower one of two.
@@ -63,7 +63,7 @@ pub struct Spread {
     pub p95: u64,
 }
 
-impl Spread {
+impl ValueDistribution {
     fn of(mut values: Vec<u64>) -> Self {
         values.sort_unstable();
         let count = values.len() as u64;
@@ -80,16 +80,16 @@ impl Spread {
 pub struct ReviewFigures {
     /// Tasks that ended.
     pub tasks: u64,
-    /// Tasks that gave nothing.
+    /// Tasks that gave no answer.
     pub failures: u64,
-    /// Crashes, by what triggered them.
+    /// Crashes, by trigger.
     pub crashes: BTreeMap<String, u64>,
-    /// Requests refused on the way out, by code.
+    /// Requests that egress refused, by code.
     pub refused: BTreeMap<String, u64>,
     /// Sizes of answers, in bytes.
-    pub answer_bytes: Spread,
+    pub answer_bytes: ValueDistribution,
     /// Times of tasks, in milliseconds.
-    pub millis: Spread,
+    pub millis: ValueDistribution,
     /// Findings in answers.
     pub findings: u64,
     /// Proposals that were not kept.
@@ -99,7 +99,7 @@ pub struct ReviewFigures {
 }
 
 impl ReviewFigures {
-    /// Puts tasks together.
+    /// Combines tasks.
     #[must_use]
     pub fn of<'a>(tasks: impl IntoIterator<Item = &'a TaskFacts>) -> Self {
         let (mut found, mut sizes, mut times) = (Self::default(), Vec::new(), Vec::new());
@@ -118,50 +118,50 @@ impl ReviewFigures {
             sizes.extend(task.answer_bytes);
             times.extend(task.millis);
         }
-        (found.answer_bytes, found.millis) = (Spread::of(sizes), Spread::of(times));
+        (found.answer_bytes, found.millis) = (ValueDistribution::of(sizes), ValueDistribution::of(times));
         found
     }
 }
 
-/// Something that was not usual.
+/// A figure that is not usual.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deviation {
-    /// Stable: `review.crashes`.
+pub struct ReviewDeviation {
+    /// The stable code: `review.crashes`.
     pub code: &'static str,
-    /// What exactly, if there are several: a trigger, a code, an operation, `median` or `p95`.
+    /// The detail, if there are several: a trigger, a code, an operation, `median` or `p95`.
     pub about: Option<String>,
-    /// In the reviewed period.
+    /// The figure in the reviewed period.
     pub now: u64,
-    /// What the history lets expect for a period of this length.
+    /// The expected figure for a period of this length, from the history.
     pub usual: u64,
     /// A sentence for people.
     pub text: String,
 }
 
-impl fmt::Display for Deviation {
+impl fmt::Display for ReviewDeviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.text)
     }
 }
 
-/// A period against the history before it.
+/// A period compared with the history before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Review {
-    /// What the period shows.
+pub struct ProxyReview {
+    /// The figures of the period.
     pub now: ReviewFigures,
-    /// What the history shows, all of it.
+    /// The figures of the whole history.
     pub earlier: ReviewFigures,
     /// Whether there is enough history to compare rates and sizes with.
     pub has_history: bool,
-    /// What is not usual.
-    pub deviations: Vec<Deviation>,
+    /// The deviations of the period.
+    pub deviations: Vec<ReviewDeviation>,
 }
 
 /// Reviews a period. `spans` are its length and that of the history.
 #[must_use]
-pub fn review(now: ReviewFigures, earlier: ReviewFigures, spans: (Span, Span)) -> Review {
+pub fn review(now: ReviewFigures, earlier: ReviewFigures, spans: (Millis, Millis)) -> ProxyReview {
     let has_history = earlier.tasks >= LEAST_TASKS;
-    let mut found = Found { spans, list: Vec::new() };
+    let mut found = DeviationCollector { spans, list: Vec::new() };
     if has_history {
         let usual = found.usual(earlier.tasks);
         if now.tasks >= usual.saturating_mul(TIMES) && now.tasks.saturating_sub(usual) >= LEAST_MORE_TASKS {
@@ -183,7 +183,7 @@ pub fn review(now: ReviewFigures, earlier: ReviewFigures, spans: (Span, Span)) -
     for (code, count) in &now.refused {
         let before = earlier.refused.get(code).copied().unwrap_or(0);
         if NEVER_USUAL.contains(&code.split(':').next().unwrap_or_default()) {
-            let text = format!("{count} requests were refused with {code}: a worker asked for what is not declared");
+            let text = format!("{count} requests were refused with {code}: a worker made an undeclared request");
             found.add("review.refused", Some(code), (*count, found.usual(before)), text);
         } else {
             found.count("review.refused", Some(code), (*count, before), &format!("requests refused with {code}"));
@@ -192,26 +192,26 @@ pub fn review(now: ReviewFigures, earlier: ReviewFigures, spans: (Span, Span)) -
     found.count("review.findings", None, (now.findings, earlier.findings), "findings in answers");
     let proposals = (now.proposals_refused, earlier.proposals_refused);
     found.count("review.proposals", None, proposals, "proposals that were not kept");
-    Review { now, earlier, has_history, deviations: found.list }
+    ProxyReview { now, earlier, has_history, deviations: found.list }
 }
 
-struct Found {
-    spans: (Span, Span),
-    list: Vec<Deviation>,
+struct DeviationCollector {
+    spans: (Millis, Millis),
+    list: Vec<ReviewDeviation>,
 }
 
-impl Found {
-    /// What a count of the history lets expect for the period, rounded up.
+impl DeviationCollector {
+    /// The count to expect for the period from a count of the history, rounded up.
     fn usual(&self, earlier: u64) -> u64 {
         let (now, before) = (u128::from(self.spans.0.as_millis()), u128::from(self.spans.1.as_millis()).max(1));
         u64::try_from((u128::from(earlier) * now).div_ceil(before)).unwrap_or(u64::MAX)
     }
 
     fn add(&mut self, code: &'static str, about: Option<&str>, (now, usual): (u64, u64), text: String) {
-        self.list.push(Deviation { code, about: about.map(str::to_owned), now, usual, text });
+        self.list.push(ReviewDeviation { code, about: about.map(str::to_owned), now, usual, text });
     }
 
-    /// Something bad that happened: new, or several times as often as usual.
+    /// A bad event: new, or several times as often as usual.
     fn count(&mut self, code: &'static str, about: Option<&str>, (now, earlier): (u64, u64), what: &str) {
         let usual = self.usual(earlier);
         if now > 0 && earlier == 0 {
@@ -231,7 +231,13 @@ impl Found {
         }
     }
 
-    fn spread(&mut self, code: &'static str, what: &str, unit: &str, (now, earlier, same): (Spread, Spread, u64)) {
+    fn spread(
+        &mut self,
+        code: &'static str,
+        what: &str,
+        unit: &str,
+        (now, earlier, same): (ValueDistribution, ValueDistribution, u64),
+    ) {
         if now.count < LEAST_VALUES || earlier.count < LEAST_VALUES {
             return;
         }
@@ -258,8 +264,8 @@ mod tests {
     }
 
     fn codes(now: &[TaskFacts], earlier: &[TaskFacts]) -> Vec<&'static str> {
-        let week = Span::from_hours(7 * 24);
-        let spans = (week, Span::from_millis(week.as_millis() * HISTORY));
+        let week = Millis::from_hours(7 * 24);
+        let spans = (week, Millis::from_millis(week.as_millis() * HISTORY));
         let found = review(ReviewFigures::of(now), ReviewFigures::of(earlier), spans);
         found.deviations.iter().map(|one| one.code).collect()
     }
@@ -333,8 +339,8 @@ mod tests {
 
     #[test]
     fn the_median_of_two_is_the_lower_one_and_p95_leaves_at_most_five_of_a_hundred() {
-        assert_eq!(Spread::of(vec![4, 2]), Spread { count: 2, median: 2, p95: 4 });
-        assert_eq!(Spread::of((1..=100).collect()), Spread { count: 100, median: 50, p95: 95 });
-        assert_eq!(Spread::of(Vec::new()), Spread::default());
+        assert_eq!(ValueDistribution::of(vec![4, 2]), ValueDistribution { count: 2, median: 2, p95: 4 });
+        assert_eq!(ValueDistribution::of((1..=100).collect()), ValueDistribution { count: 100, median: 50, p95: 95 });
+        assert_eq!(ValueDistribution::of(Vec::new()), ValueDistribution::default());
     }
 }

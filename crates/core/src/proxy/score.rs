@@ -1,19 +1,19 @@
 //! The routing score: how much an operation gains from running in a security proxy, from 0 to 100.
 //!
 //! Takes a declaration; gives points with their reasons. Promise: the same declaration always has the same score, every
-//! point has a sentence, and nothing is decided by it. It is advice: below [`NEEDS_PROXY`] a plain request would do.
+//! point has a sentence, and the score decides nothing. It is advice: below [`NEEDS_PROXY`] a plain request is enough.
 
 use std::fmt;
 
 use serde_json::Value;
 
-use super::{Kind, Method, Operation, Output, Proxy, Trust};
+use super::{Proxy, ProxyArgumentKind, ProxyMethod, ProxyOperation, ProxyOutput, ProxyTrust};
 
-/// From this score on a security proxy is worth its cost.
+/// From this score on, a security proxy is worth its cost.
 pub const NEEDS_PROXY: u8 = 30;
 /// Texts up to this many characters are names and ids; longer ones can hold instructions.
 const SHORT: u64 = 64;
-/// From this size on an answer counts as large, in kilobytes.
+/// From this size on, an answer counts as large, in kilobytes.
 const LARGE_KB: u32 = 1024;
 
 /// One reason of a score.
@@ -30,7 +30,7 @@ pub struct ScoreReason {
 pub struct RoutingScore {
     /// From 0 to 100.
     pub score: u8,
-    /// What it is made of. Together they may be more than 100.
+    /// The reasons of the score. Their sum may be more than 100.
     pub reasons: Vec<ScoreReason>,
 }
 
@@ -48,35 +48,37 @@ impl fmt::Display for RoutingScore {
         for (place, reason) in self.reasons.iter().enumerate() {
             write!(f, "{}{} +{}", if place == 0 { ": " } else { ", " }, reason.text, reason.points)?;
         }
-        if self.needs_proxy() { Ok(()) } else { write!(f, " (needs no proxy: a plain request would do)") }
+        if self.needs_proxy() { Ok(()) } else { write!(f, " (needs no proxy: a plain request is enough)") }
     }
 }
 
 impl Proxy {
     /// The score of one operation.
     #[must_use]
-    pub fn routing_score(&self, operation: &Operation) -> RoutingScore {
+    pub fn routing_score(&self, operation: &ProxyOperation) -> RoutingScore {
         let text = match operation.output {
-            // A summary repeats no text of the service.
-            Output::Summary => None,
-            Output::Data => operation.answer.as_ref().and_then(longest_text),
+            // A summary contains no text of the service.
+            ProxyOutput::Summary => None,
+            ProxyOutput::Data => operation.answer.as_ref().and_then(longest_text),
         };
         let long_argument = operation.arguments.values().any(|argument| {
-            argument.kind == Kind::Text && argument.choices.is_empty() && argument.max.is_none_or(|max| max > SHORT)
+            argument.kind == ProxyArgumentKind::Text
+                && argument.choices.is_empty()
+                && argument.max.is_none_or(|max| max > SHORT)
         });
         let parts = [
             match self.trust {
-                Trust::Acquaintance => (30, "the service is hardly known"),
-                Trust::Friend => (15, "the service is known"),
-                Trust::Ally => (5, "the service is well known"),
+                ProxyTrust::Acquaintance => (30, "the service is hardly known"),
+                ProxyTrust::Friend => (15, "the service is known"),
+                ProxyTrust::Ally => (5, "the service is well known"),
             },
             (if self.allow_addresses.is_empty() { 10 } else { 0 }, "the host is outside one's own network"),
             match operation.method {
-                Method::Get => (0, ""),
-                Method::Post | Method::Put | Method::Patch => (20, "it changes something"),
-                Method::Delete => (25, "it deletes something"),
+                ProxyMethod::Get => (0, ""),
+                ProxyMethod::Post | ProxyMethod::Put | ProxyMethod::Patch => (20, "it changes something"),
+                ProxyMethod::Delete => (25, "it deletes something"),
             },
-            (if self.credential.is_some() { 10 } else { 0 }, "a credential goes along"),
+            (if self.credential.is_some() { 10 } else { 0 }, "a credential is sent along"),
             match text {
                 Some(longest) if longest > SHORT => (20, "answers hold free text"),
                 Some(_) => (8, "answers hold short texts"),
@@ -95,14 +97,14 @@ impl Proxy {
         RoutingScore { score: u8::try_from(total.min(100)).unwrap_or(100), reasons }
     }
 
-    /// The score of the operation that gains most.
+    /// The score of the operation that gains most from a proxy.
     #[must_use]
     pub fn highest_score(&self) -> Option<RoutingScore> {
         self.operations.values().map(|operation| self.routing_score(operation)).max_by_key(|found| found.score)
     }
 }
 
-/// The longest text that a schema lets through, in characters. Nothing where it lets none through.
+/// The longest text that a schema allows, in characters. `None` where it allows none.
 fn longest_text(schema: &Value) -> Option<u64> {
     let (mut waiting, mut longest) = (vec![schema], None);
     while let Some(next) = waiting.pop() {
@@ -140,13 +142,13 @@ mod tests {
         assert_eq!((feed.score, reply.score), (80, 93), "{feed} {reply}");
         assert_eq!(proxy.highest_score(), Some(reply));
         let mut own = moltbook();
-        (own.trust, own.credential, own.identity) = (Trust::Ally, None, None);
+        (own.trust, own.credential, own.identity) = (ProxyTrust::Ally, None, None);
         own.allow_addresses = vec!["10.0.0.0/8".into()];
         let mut read = own.operations["feed"].clone();
-        read.output = Output::Summary;
+        read.output = ProxyOutput::Summary;
         let score = own.routing_score(&read);
         assert_eq!((score.score, score.needs_proxy()), (5, false), "{score}");
-        assert!(score.to_string().contains("a plain request would do"), "{score}");
+        assert!(score.to_string().contains("a plain request is enough"), "{score}");
     }
 
     #[test]
@@ -158,16 +160,17 @@ mod tests {
             changed.routing_score(&changed.operations["feed"]).score
         };
         let usual = score(&|_| {});
-        assert_eq!(score(&|proxy| proxy.trust = Trust::Friend), usual - 15);
-        assert_eq!(score(&|proxy| proxy.trust = Trust::Ally), usual - 25);
+        assert_eq!(score(&|proxy| proxy.trust = ProxyTrust::Friend), usual - 15);
+        assert_eq!(score(&|proxy| proxy.trust = ProxyTrust::Ally), usual - 25);
         assert_eq!(score(&|proxy| proxy.allow_addresses = vec!["10.0.0.0/8".into()]), usual - 10);
         assert_eq!(score(&|proxy| proxy.credential = None), usual - 10);
         assert_eq!(score(&|proxy| proxy.identity = None), usual - 10);
-        assert_eq!(score(&|proxy| proxy.operations.get_mut("feed").unwrap().output = Output::Summary), usual - 20);
-        let large = |proxy: &mut Proxy| proxy.limits = Some(super::super::Limits { answer_kb: 2048, ..proxy.limits() });
+        assert_eq!(score(&|proxy| proxy.operations.get_mut("feed").unwrap().output = ProxyOutput::Summary), usual - 20);
+        let large =
+            |proxy: &mut Proxy| proxy.limits = Some(super::super::ProxyLimits { answer_kb: 2048, ..proxy.limits() });
         assert_eq!(score(&large), usual + 5);
-        assert_eq!(score(&|proxy| proxy.operations.get_mut("feed").unwrap().method = Method::Post), 100);
-        assert_eq!(score(&|proxy| proxy.operations.get_mut("feed").unwrap().method = Method::Delete), 100);
+        assert_eq!(score(&|proxy| proxy.operations.get_mut("feed").unwrap().method = ProxyMethod::Post), 100);
+        assert_eq!(score(&|proxy| proxy.operations.get_mut("feed").unwrap().method = ProxyMethod::Delete), 100);
     }
 
     #[test]

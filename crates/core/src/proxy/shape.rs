@@ -1,37 +1,37 @@
-//! What of an answer reaches the agent: the fields of the schema, or a summary without any text of the service.
+//! The part of an answer that reaches the agent: the fields of the schema, or a summary without text of the service.
 //!
-//! Promise: how well a service is known changes which unknown fields are put up with, never what a text may
-//! hold; a summary repeats no text that came from outside.
+//! Promise: the trust in a service changes only which unknown fields are tolerated, never what a text may
+//! hold; a summary contains no text that came from outside.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::Trust;
+use super::ProxyTrust;
 
-/// How an answer with more than the schema names is taken.
+/// How an answer with more fields than the schema is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Strictness {
+pub enum SchemaStrictness {
     /// It is refused.
     Exact,
-    /// What is not named is left out.
+    /// Fields that the schema does not name are left out.
     Drop,
 }
 
-/// Deepest schema that is worked on.
+/// Deepest schema that is processed.
 const DEPTH: usize = 32;
 /// Longest text of a service that is not well known, in characters.
 const TEXT: u64 = 4_000;
 /// Longest text of a well-known one.
 const LONG_TEXT: u64 = 20_000;
 
-impl Trust {
-    /// How an answer with unknown fields is taken.
+impl ProxyTrust {
+    /// How an answer with unknown fields is treated.
     #[must_use]
-    pub const fn strictness(self) -> Strictness {
+    pub const fn strictness(self) -> SchemaStrictness {
         match self {
-            Self::Acquaintance => Strictness::Exact,
-            Self::Friend | Self::Ally => Strictness::Drop,
+            Self::Acquaintance => SchemaStrictness::Exact,
+            Self::Friend | Self::Ally => SchemaStrictness::Drop,
         }
     }
 
@@ -43,30 +43,34 @@ impl Trust {
     }
 }
 
-/// A declared schema as an answer is held against it: nothing unnamed passes, every text has an end.
+/// A declared schema in the form that checks an answer: no unnamed field passes, every text has a maximum length.
 #[must_use]
-pub fn tighten(schema: &Value, trust: Trust) -> Value {
-    tighten_at(schema, trust, (Place::Whole, 0))
+pub fn tighten(schema: &Value, trust: ProxyTrust) -> Value {
+    tighten_at(schema, trust, (SchemaCoverage::Whole, 0))
 }
 
-/// What a schema describes.
+/// What part of a value a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SchemaCoverage {
     /// All of a value.
     Whole,
-    /// Some of the fields of a value; the schema around it says that there are no others.
+    /// Some of the fields of a value; the schema around it forbids others.
     Part,
 }
 
-fn tighten_at(schema: &Value, trust: Trust, (place, depth): (Place, usize)) -> Value {
+fn tighten_at(schema: &Value, trust: ProxyTrust, (place, depth): (SchemaCoverage, usize)) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
     if depth > DEPTH {
         return Value::Bool(false);
     }
-    let whole = |value: &Value| tighten_at(value, trust, (Place::Whole, depth + 1));
-    let part = |value: &Value| tighten_at(value, trust, (Place::Part, depth + 1));
-    // One of several is a part only where something around it is an object already.
-    let branch = if is(fields, "object") || place == Place::Part { Place::Part } else { Place::Whole };
+    let whole = |value: &Value| tighten_at(value, trust, (SchemaCoverage::Whole, depth + 1));
+    let part = |value: &Value| tighten_at(value, trust, (SchemaCoverage::Part, depth + 1));
+    // A branch is a part only where something around it is already an object.
+    let branch = if is(fields, "object") || place == SchemaCoverage::Part {
+        SchemaCoverage::Part
+    } else {
+        SchemaCoverage::Whole
+    };
     let branch = |value: &Value| tighten_at(value, trust, (branch, depth + 1));
     let mut next = Map::new();
     for (name, value) in fields {
@@ -81,13 +85,13 @@ fn tighten_at(schema: &Value, trust: Trust, (place, depth): (Place, usize)) -> V
             ("allOf", Value::Array(list)) => list.iter().map(part).collect(),
             ("anyOf" | "oneOf", Value::Array(list)) => list.iter().map(branch).collect(),
             ("prefixItems", Value::Array(list)) => list.iter().map(whole).collect(),
-            // `not` and `if` as well: what is stricter there would allow more.
+            // `not` and `if` as well: there, a stricter schema would allow more.
             (_, value) => value.clone(),
         };
         next.insert(name.clone(), value);
     }
-    // Whoever is better known may say more; it is left out before, so that nothing unnamed ever passes.
-    if place == Place::Whole && (is(fields, "object") || fields.contains_key("allOf")) {
+    // A service with more trust may send more fields; they are left out before, so that no unnamed field ever passes.
+    if place == SchemaCoverage::Whole && (is(fields, "object") || fields.contains_key("allOf")) {
         let joined = ["allOf", "anyOf", "oneOf", "then", "else", "$ref"].iter().any(|key| fields.contains_key(*key));
         let closed = if joined { "unevaluatedProperties" } else { "additionalProperties" };
         if !fields.contains_key("additionalProperties") {
@@ -113,7 +117,7 @@ fn is(fields: &Map<String, Value>, what: &str) -> bool {
     }
 }
 
-/// An answer with only what its schema names.
+/// An answer with only the fields that its schema names.
 #[must_use]
 pub fn project(answer: &Value, schema: &Value) -> Value {
     project_at(answer, schema, schema, 0)
@@ -124,7 +128,7 @@ fn project_at(answer: &Value, schema: &Value, root: &Value, depth: usize) -> Val
     gather(answer, schema, root, (&mut parts, depth));
     let below = |value: &Value, inner: &Value| project_at(value, inner, root, depth + 1);
     match answer {
-        // What is that deep follows no schema that was tightened.
+        // A value this deep follows no schema that was tightened.
         Value::Object(_) | Value::Array(_) if depth > DEPTH => Value::Null,
         Value::Object(fields) if parts.iter().any(|part| part.contains_key("properties")) => {
             let named = |name: &str| parts.iter().find_map(|part| part.get("properties")?.get(name));
@@ -133,7 +137,7 @@ fn project_at(answer: &Value, schema: &Value, root: &Value, depth: usize) -> Val
                 parts.iter().find_map(|part| part.get("additionalProperties")).filter(|inner| inner.is_object());
             let kept = fields.iter().filter_map(|(name, value)| match (named(name), others) {
                 (Some(inner), _) | (None, Some(inner)) => Some((name.clone(), below(value, inner))),
-                // Which pattern fits, the schema says; what fits none is refused there.
+                // The schema says which pattern fits; a name that fits none is refused there.
                 (None, None) => open.then(|| (name.clone(), value.clone())),
             });
             Value::Object(kept.collect())
@@ -146,7 +150,7 @@ fn project_at(answer: &Value, schema: &Value, root: &Value, depth: usize) -> Val
     }
 }
 
-/// The schemas that say something about a value: this one, what it refers to, all that are joined to it, and of several to
+/// The schemas that describe a value: this one, what it refers to, all that are joined to it, and of several to
 /// choose from the first that fits.
 fn gather<'s>(
     answer: &Value,
@@ -168,7 +172,7 @@ fn gather<'s>(
     }
 }
 
-/// Whether a value can be what a schema describes, by its type, the fields it needs and those with a fixed value.
+/// Whether a value can be described by a schema, judged by its type, its required fields and those with a fixed value.
 fn fits(answer: &Value, schema: &Value, root: &Value, depth: usize) -> bool {
     let Value::Object(fields) = schema else { return schema == &Value::Bool(true) };
     if let Some(link) = fields.get("$ref").and_then(Value::as_str).and_then(|link| link.strip_prefix('#')) {
@@ -230,7 +234,7 @@ pub fn is_summary(value: &Value, schema: &Value) -> bool {
     true
 }
 
-/// Counts, numbers and sizes of an answer; not one text of it.
+/// Counts, numbers and sizes of an answer, without any text of it.
 #[must_use]
 pub fn summary(answer: &Value) -> Value {
     match answer {
@@ -245,7 +249,7 @@ pub fn summary(answer: &Value) -> Value {
             }
             json!({"count": items.len(), "first": items.first().map(summary)})
         }
-        // Names of fields come from the schema: an answer was held against it before.
+        // Names of fields come from the schema: the answer was checked against it before.
         Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), summary(value))).collect(),
     }
 }
@@ -261,10 +265,10 @@ mod tests {
     fn an_acquaintance_is_taken_at_its_word_and_no_more() {
         let proxy = moltbook();
         let schema = proxy.operations["feed"].answer.clone().unwrap();
-        let exact = tighten(&schema, Trust::Acquaintance);
+        let exact = tighten(&schema, ProxyTrust::Acquaintance);
         assert_eq!(exact["additionalProperties"], false);
         assert_eq!(exact["properties"]["posts"]["items"]["additionalProperties"], false);
-        let loose = tighten(&json!({"type": "object", "properties": {"t": {"type": "string"}}}), Trust::Ally);
+        let loose = tighten(&json!({"type": "object", "properties": {"t": {"type": "string"}}}), ProxyTrust::Ally);
         assert_eq!(loose["additionalProperties"], false, "what it says more is left out before");
         assert_eq!(loose["properties"]["t"]["maxLength"], 20_000);
     }
@@ -272,33 +276,33 @@ mod tests {
     #[test]
     fn whatever_else_a_value_may_be_it_is_closed_and_has_an_end() {
         let maybe = json!({"type": ["object", "null"], "properties": {"t": {"type": ["string", "null"]}}});
-        let tight = tighten(&maybe, Trust::Acquaintance);
+        let tight = tighten(&maybe, ProxyTrust::Acquaintance);
         assert_eq!(tight["additionalProperties"], false);
         assert_eq!(tight["properties"]["t"]["maxLength"], 4_000);
         let keyed = json!({"type": "object", "properties": {}, "patternProperties": {"^p": {"type": "string"}}});
-        assert_eq!(tighten(&keyed, Trust::Friend)["patternProperties"]["^p"]["maxLength"], 4_000);
-        // Parts of one object do not exclude each other; together they exclude the rest.
+        assert_eq!(tighten(&keyed, ProxyTrust::Friend)["patternProperties"]["^p"]["maxLength"], 4_000);
+        // Parts of one object do not exclude each other; together they exclude all other fields.
         let both = json!({"allOf": [{"type": "object", "properties": {"a": {"type": "string"}}}]});
-        let tight = tighten(&both, Trust::Friend);
+        let tight = tighten(&both, ProxyTrust::Friend);
         assert_eq!(tight["unevaluatedProperties"], false);
         assert!(tight["allOf"][0].get("additionalProperties").is_none());
         let either = json!({"anyOf": [{"type": "object", "properties": {}}, {"type": "null"}]});
-        assert_eq!(tighten(&either, Trust::Friend)["anyOf"][0]["additionalProperties"], false);
-        // What is denied is not made smaller.
+        assert_eq!(tighten(&either, ProxyTrust::Friend)["anyOf"][0]["additionalProperties"], false);
+        // A negated schema is not tightened.
         let not = json!({"type": "string", "not": {"type": "string"}});
-        assert_eq!(tighten(&not, Trust::Friend)["not"], json!({"type": "string"}));
+        assert_eq!(tighten(&not, ProxyTrust::Friend)["not"], json!({"type": "string"}));
     }
 
     #[test]
     fn a_schema_that_says_more_is_not_made_looser() {
         let schema = json!({"type": "string", "maxLength": 7});
-        assert_eq!(tighten(&schema, Trust::Ally)["maxLength"], 7);
-        assert_eq!(tighten(&json!({"type": "string", "maxLength": 9_000_000}), Trust::Friend)["maxLength"], 4_000);
+        assert_eq!(tighten(&schema, ProxyTrust::Ally)["maxLength"], 7);
+        assert_eq!(tighten(&json!({"type": "string", "maxLength": 9_000_000}), ProxyTrust::Friend)["maxLength"], 4_000);
         let mut deep = json!({"type": "string"});
         for _ in 0..100 {
             deep = json!({"type": "array", "items": deep});
         }
-        assert!(tighten(&deep, Trust::Ally).to_string().contains("\"items\":false"));
+        assert!(tighten(&deep, ProxyTrust::Ally).to_string().contains("\"items\":false"));
     }
 
     #[test]

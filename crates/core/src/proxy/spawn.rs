@@ -1,6 +1,6 @@
-//! `proxy.spawn`: one task of a proxy, asked for by label and task as an agent spawns a helper.
+//! `proxy.spawn`: one task of a proxy, requested by label and task as an agent spawns a helper.
 //!
-//! Takes the arguments of a spawn; gives the proxy, the operation, its arguments and what the spawn adds to the call.
+//! Takes the arguments of a spawn; gives the proxy, the operation, its arguments and the options of the spawn.
 //! Promise: a spawn is the call `proxy.<name>.<operation>` with options that only narrow what it gives. There is no model
 //! in a proxy, so a task is an operation that the declaration names, and the context is its arguments and nothing else.
 
@@ -9,21 +9,21 @@ use serde_json::{Map, Value};
 
 use super::{Proxy, check};
 use crate::action::Action;
-use crate::clock::Span;
+use crate::clock::Millis;
 use crate::ids::CapabilityName;
 
-/// The capability that spawns.
+/// The capability of a spawn.
 pub const CAPABILITY: &str = "proxy.spawn";
-/// What may stand before the name of a proxy in a label.
+/// The optional prefix of the name of a proxy in a label.
 const LABEL: &str = "proxy-";
 /// The largest `output_schema`, in bytes of JSON.
 const SCHEMA: usize = 16 << 10;
 
-/// What a spawn adds to the call that it is. It belongs to the frozen action, so that an approval covers it.
+/// The options of a spawn. They belong to the frozen action, so that an approval covers them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpawnOptions {
-    /// The answer is also held against this schema, and what it does not name is left out.
+    /// The answer is also checked against this schema, and fields that it does not name are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
     /// The longest time the task may take, in minutes. Never longer than declared.
@@ -35,7 +35,7 @@ impl SpawnOptions {
     /// Reads the options of a spawn. `arguments` have the shape that the catalogue gives them.
     ///
     /// # Errors
-    /// What is wrong with them, in words for the caller.
+    /// The fault in them, in words for the caller.
     pub fn read(arguments: &Map<String, Value>, proxy: &Proxy) -> Result<Self, String> {
         let most = proxy.limits().timeout_minutes;
         let timeout_minutes = arguments.get("timeout_minutes").map(|given| {
@@ -59,11 +59,11 @@ impl SpawnOptions {
         Ok(Self { output_schema, timeout_minutes: timeout_minutes.transpose()? })
     }
 
-    /// The time that a task is given.
+    /// The time that a task gets.
     #[must_use]
-    pub fn wall(&self, proxy: &Proxy) -> Span {
+    pub fn wall(&self, proxy: &Proxy) -> Millis {
         let declared = proxy.limits().wall();
-        self.timeout_minutes.map_or(declared, |minutes| Span::from_mins(u64::from(minutes)).min(declared))
+        self.timeout_minutes.map_or(declared, |minutes| Millis::from_mins(u64::from(minutes)).min(declared))
     }
 
     /// Each option with its value, for cards and scans.
@@ -81,7 +81,7 @@ pub fn names(label: &str) -> impl Iterator<Item = &str> {
     std::iter::once(label).chain(label.strip_prefix(LABEL))
 }
 
-/// The label of a proxy, as answers say it.
+/// The label of a proxy, as it appears in answers.
 #[must_use]
 pub fn label(proxy: &str) -> String {
     format!("{LABEL}{proxy}")
@@ -89,15 +89,15 @@ pub fn label(proxy: &str) -> String {
 
 /// The proxy and the operation that a capability names.
 #[must_use]
-pub fn parts(capability: &CapabilityName) -> Option<(&str, &str)> {
+pub fn split_capability(capability: &CapabilityName) -> Option<(&str, &str)> {
     capability.as_str().strip_prefix("proxy.")?.split_once('.')
 }
 
-/// The arguments of the spawn that an action is, in the one form in which rules about `proxy.spawn` are asked: the label is
-/// the bare name of the proxy. Nothing for an action that is none. `capability` is its name without any mark.
+/// The arguments of the spawn that an action is, in the one form that rules about `proxy.spawn` test: the label is
+/// the bare name of the proxy. `None` for an action that is not a spawn. `capability` is its name without any prefix.
 #[must_use]
 pub fn arguments(capability: &CapabilityName, action: &Action) -> Option<Map<String, Value>> {
-    let (proxy, task) = parts(capability)?;
+    let (proxy, task) = split_capability(capability)?;
     let mut found = action.spawn()?.fields();
     found.insert("label".into(), proxy.into());
     found.insert("task".into(), task.into());
@@ -118,15 +118,15 @@ mod tests {
 
     #[test]
     fn a_spawn_only_shortens_the_time_of_its_proxy() {
-        assert_eq!(read(json!({})).unwrap().wall(&moltbook()), Span::from_mins(5));
-        assert_eq!(read(json!({"timeout_minutes": 2})).unwrap().wall(&moltbook()), Span::from_mins(2));
-        assert_eq!(read(json!({"timeout_minutes": 5})).unwrap().wall(&moltbook()), Span::from_mins(5));
+        assert_eq!(read(json!({})).unwrap().wall(&moltbook()), Millis::from_mins(5));
+        assert_eq!(read(json!({"timeout_minutes": 2})).unwrap().wall(&moltbook()), Millis::from_mins(2));
+        assert_eq!(read(json!({"timeout_minutes": 5})).unwrap().wall(&moltbook()), Millis::from_mins(5));
         for bad in [json!(0), json!(6), json!(-1), json!(1.5), json!("2"), json!(u64::MAX), json!(null)] {
             let error = read(json!({"timeout_minutes": bad})).unwrap_err();
             assert!(error.contains("between 1 and 5"), "{error}");
         }
         let kept = SpawnOptions { timeout_minutes: Some(20), output_schema: None };
-        assert_eq!(kept.wall(&moltbook()), Span::from_mins(5), "a declaration that became shorter since counts");
+        assert_eq!(kept.wall(&moltbook()), Millis::from_mins(5), "a declaration that became shorter since counts");
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(names("proxy-moltbook").collect::<Vec<_>>(), ["proxy-moltbook", "moltbook"]);
         assert_eq!(label("moltbook"), "proxy-moltbook");
         let name = |text: &str| CapabilityName::new(text).unwrap();
-        assert_eq!(parts(&name("proxy.moltbook.feed")), Some(("moltbook", "feed")));
-        assert_eq!((parts(&name("proxy.spawn")), parts(&name("email.send"))), (None, None));
+        assert_eq!(split_capability(&name("proxy.moltbook.feed")), Some(("moltbook", "feed")));
+        assert_eq!((split_capability(&name("proxy.spawn")), split_capability(&name("email.send"))), (None, None));
     }
 }

@@ -1,4 +1,4 @@
-//! What is made of the table of refusals: the codes, and what is known of each.
+//! The refusal codes, generated from the table, and the properties of each.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::Code;
 
 macro_rules! codes {
     ($($name:ident = $code:literal, $status:literal, $retry:expr, $meaning:literal, $hint:literal;)*) => {
-        /// Why an agent was told no.
+        /// Why a call was refused, as a code.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Code {
             $(#[doc = concat!("`", $code, "`: ", $meaning, ".")] $name,)*
@@ -28,9 +28,9 @@ macro_rules! codes {
                 match self { $(Self::$name => $status,)* }
             }
 
-            /// Whether and when the same call makes sense again.
+            /// Whether and when the agent may make the same call again.
             #[must_use]
-            pub const fn retry(self) -> Retry {
+            pub const fn retry(self) -> RetryAdvice {
                 match self { $(Self::$name => $retry,)* }
             }
 
@@ -50,15 +50,15 @@ macro_rules! codes {
 }
 
 impl Code {
-    /// Whether the call itself was wrong, so that only whoever made it can do something about it.
+    /// Whether the call itself was wrong, so that only its caller can correct it.
     #[must_use]
     pub fn is_callers_mistake(self) -> bool {
         let named = [Self::ExecuteBadArgument, Self::StoreNotFound, Self::HoldNotFound, Self::EgressUrl];
         ["schema", "json"].contains(&self.room()) || named.contains(&self) || self == Self::EgressHeader
     }
 
-    /// Whether a question about a service got no answer because the service was not reached, or because a limit of the
-    /// gateway kept the question in. Nobody has looked then.
+    /// Whether a request to a service got no answer because the service was not reached, or because a limit of the
+    /// gateway held the request back. The service has not seen it then.
     #[must_use]
     pub fn is_unreached(self) -> bool {
         matches!(

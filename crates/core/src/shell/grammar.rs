@@ -3,23 +3,23 @@
 //! Takes a text; gives its simple commands in the order of the text. Which of them runs under which condition does not
 //! matter here: each of them counts.
 
-use super::reader::{HereDocument, Reader};
-use super::{COMMANDS, Certainty, DEPTH, NotUnderstood, Word};
+use super::reader::{HereDocument, ShellReader};
+use super::{COMMANDS, DEPTH, ShellAnalysisError, ShellWord, WordCertainty};
 
 /// A simple command as it stands in the text.
 #[derive(Debug, Default)]
-pub(super) struct Simple {
-    pub(super) assignments: Vec<(String, Word)>,
-    pub(super) words: Vec<Word>,
-    pub(super) redirects: Vec<(Word, bool)>,
+pub(super) struct SimpleCommand {
+    pub(super) assignments: Vec<(String, ShellWord)>,
+    pub(super) words: Vec<ShellWord>,
+    pub(super) redirects: Vec<(ShellWord, bool)>,
     /// It stands in a loop or a function, so that it may run more than once or at another time.
     pub(super) repeats: bool,
 }
 
 /// All simple commands of a text.
 #[derive(Debug)]
-pub(super) struct Parsed {
-    pub(super) simples: Vec<Simple>,
+pub(super) struct ParsedShellText {
+    pub(super) simples: Vec<SimpleCommand>,
     pub(super) has_functions: bool,
 }
 
@@ -31,30 +31,30 @@ const RESERVED: [&str; 22] = [
 const ENDS: [&str; 8] = ["then", "elif", "else", "fi", "do", "done", "esac", "}"];
 
 /// Reads a whole text.
-pub(super) fn parse(text: &str, depth: usize) -> Result<Parsed, NotUnderstood> {
-    let mut reader = Reader::new(text, depth)?;
+pub(super) fn parse(text: &str, depth: usize) -> Result<ParsedShellText, ShellAnalysisError> {
+    let mut reader = ShellReader::new(text, depth)?;
     whole(&mut reader)?;
-    Ok(Parsed { simples: reader.simples, has_functions: reader.has_functions })
+    Ok(ParsedShellText { simples: reader.simples, has_functions: reader.has_functions })
 }
 
 /// Reads a list up to the end of the text.
-pub(super) fn whole(reader: &mut Reader) -> Result<(), NotUnderstood> {
+pub(super) fn whole(reader: &mut ShellReader) -> Result<(), ShellAnalysisError> {
     list(reader)?;
     if reader.peek().is_some() || !reader.pending.is_empty() {
-        return Err(NotUnderstood("the command is not complete"));
+        return Err(ShellAnalysisError("the command is not complete"));
     }
     Ok(())
 }
 
 /// Reads commands until something that cannot begin one: a closing word or bracket, or the end.
-pub(super) fn list(reader: &mut Reader) -> Result<(), NotUnderstood> {
+pub(super) fn list(reader: &mut ShellReader) -> Result<(), ShellAnalysisError> {
     loop {
-        reader.line_breaks()?;
+        reader.skip_line_breaks()?;
         if reader.peek().is_none_or(|c| c == ')' || c == ';') || ENDS.contains(&reader.plain_ahead().as_str()) {
             return Ok(());
         }
         and_or(reader)?;
-        reader.blanks()?;
+        reader.skip_blanks()?;
         match reader.peek() {
             Some('\n') => reader.line_break()?,
             Some(';') if reader.peek_at(1) != Some(';') && reader.peek_at(1) != Some('&') => reader.skip(1),
@@ -65,27 +65,27 @@ pub(super) fn list(reader: &mut Reader) -> Result<(), NotUnderstood> {
     }
 }
 
-fn and_or(reader: &mut Reader) -> Result<(), NotUnderstood> {
+fn and_or(reader: &mut ShellReader) -> Result<(), ShellAnalysisError> {
     loop {
         pipeline(reader)?;
-        reader.blanks()?;
+        reader.skip_blanks()?;
         if !reader.take("&&") && !reader.take("||") {
             return Ok(());
         }
-        reader.line_breaks()?;
+        reader.skip_line_breaks()?;
     }
 }
 
-fn pipeline(reader: &mut Reader) -> Result<(), NotUnderstood> {
-    reader.blanks()?;
+fn pipeline(reader: &mut ShellReader) -> Result<(), ShellAnalysisError> {
+    reader.skip_blanks()?;
     while matches!(reader.plain_ahead().as_str(), "!" | "time") {
         let length = reader.plain_ahead().len();
         reader.skip(length);
-        reader.blanks()?;
+        reader.skip_blanks()?;
     }
     loop {
         command(reader)?;
-        reader.blanks()?;
+        reader.skip_blanks()?;
         if reader.peek() != Some('|') || reader.peek_at(1) == Some('|') {
             return Ok(());
         }
@@ -93,13 +93,13 @@ fn pipeline(reader: &mut Reader) -> Result<(), NotUnderstood> {
         if reader.peek() == Some('&') {
             reader.skip(1);
         }
-        reader.line_breaks()?;
+        reader.skip_line_breaks()?;
     }
 }
 
-fn command(reader: &mut Reader) -> Result<(), NotUnderstood> {
+fn command(reader: &mut ShellReader) -> Result<(), ShellAnalysisError> {
     if reader.depth >= DEPTH {
-        return Err(NotUnderstood("the command is nested too deeply"));
+        return Err(ShellAnalysisError("the command is nested too deeply"));
     }
     reader.depth += 1;
     let found = one_command(reader);
@@ -107,15 +107,15 @@ fn command(reader: &mut Reader) -> Result<(), NotUnderstood> {
     found
 }
 
-fn one_command(reader: &mut Reader) -> Result<(), NotUnderstood> {
+fn one_command(reader: &mut ShellReader) -> Result<(), ShellAnalysisError> {
     if reader.peek() == Some('(') {
         if reader.peek_at(1) == Some('(') {
-            return Err(NotUnderstood("arithmetic with variables"));
+            return Err(ShellAnalysisError("arithmetic with variables"));
         }
         reader.skip(1);
         list(reader)?;
         if !reader.take(")") {
-            return Err(NotUnderstood("a bracket is not closed"));
+            return Err(ShellAnalysisError("a bracket is not closed"));
         }
         return trailing_redirects(reader);
     }
@@ -162,74 +162,74 @@ fn one_command(reader: &mut Reader) -> Result<(), NotUnderstood> {
         }
         "function" => {
             reader.skip(8);
-            reader.blanks()?;
+            reader.skip_blanks()?;
             let name = reader.word()?;
             if name.as_literal().is_none() {
-                return Err(NotUnderstood("a function without a plain name"));
+                return Err(ShellAnalysisError("a function without a plain name"));
             }
-            reader.blanks()?;
+            reader.skip_blanks()?;
             if reader.take("(") {
-                reader.blanks()?;
+                reader.skip_blanks()?;
                 if !reader.take(")") {
-                    return Err(NotUnderstood("a bracket inside a word"));
+                    return Err(ShellAnalysisError("a bracket inside a word"));
                 }
             }
             return function_body(reader);
         }
-        "select" | "coproc" | "[[" | "]]" | "in" => return Err(NotUnderstood("a construct that is not judged")),
-        word if ENDS.contains(&word) => return Err(NotUnderstood("a closing word without an opening one")),
+        "select" | "coproc" | "[[" | "]]" | "in" => return Err(ShellAnalysisError("a construct that is not judged")),
+        word if ENDS.contains(&word) => return Err(ShellAnalysisError("a closing word without an opening one")),
         _ => return simple(reader),
     }
     trailing_redirects(reader)
 }
 
 fn repeated(
-    reader: &mut Reader,
-    body: impl FnOnce(&mut Reader) -> Result<(), NotUnderstood>,
-) -> Result<(), NotUnderstood> {
+    reader: &mut ShellReader,
+    body: impl FnOnce(&mut ShellReader) -> Result<(), ShellAnalysisError>,
+) -> Result<(), ShellAnalysisError> {
     let before = std::mem::replace(&mut reader.repeats, true);
     body(reader)?;
     reader.repeats = before;
     Ok(())
 }
 
-fn function_body(reader: &mut Reader) -> Result<(), NotUnderstood> {
+fn function_body(reader: &mut ShellReader) -> Result<(), ShellAnalysisError> {
     reader.has_functions = true;
-    reader.line_breaks()?;
+    reader.skip_line_breaks()?;
     let begins = reader.peek() == Some('(') || matches!(reader.plain_ahead().as_str(), "{" | "if" | "while" | "for");
     if !begins {
-        return Err(NotUnderstood("a function without a plain body"));
+        return Err(ShellAnalysisError("a function without a plain body"));
     }
     repeated(reader, command)
 }
 
-fn for_loop(reader: &mut Reader) -> Result<(), NotUnderstood> {
-    reader.blanks()?;
+fn for_loop(reader: &mut ShellReader) -> Result<(), ShellAnalysisError> {
+    reader.skip_blanks()?;
     if !reader.at_word() {
-        return Err(NotUnderstood("a loop without a plain variable"));
+        return Err(ShellAnalysisError("a loop without a plain variable"));
     }
     let name = reader.word()?;
     let text = name.as_literal().filter(|text| is_settable(text) && !name.quoted);
     let Some(text) = text.map(str::to_owned) else {
-        return Err(NotUnderstood("a loop without a plain variable"));
+        return Err(ShellAnalysisError("a loop without a plain variable"));
     };
-    reader.line_breaks()?;
+    reader.skip_line_breaks()?;
     let mut words = Vec::new();
     if reader.plain_ahead() == "in" {
         reader.skip(2);
-        reader.blanks()?;
+        reader.skip_blanks()?;
         while reader.at_word() {
             words.push(reader.word()?);
-            reader.blanks()?;
+            reader.skip_blanks()?;
         }
     }
-    reader.blanks()?;
+    reader.skip_blanks()?;
     if reader.peek() == Some(';') {
         reader.skip(1);
     }
-    reader.line_breaks()?;
+    reader.skip_line_breaks()?;
     let values = words.into_iter().map(|word| (text.clone(), word)).collect();
-    push(reader, Simple { assignments: values, repeats: true, ..Simple::default() })?;
+    push(reader, SimpleCommand { assignments: values, repeats: true, ..SimpleCommand::default() })?;
     repeated(reader, |reader| {
         expect(reader, "do")?;
         list(reader)?;
@@ -237,71 +237,71 @@ fn for_loop(reader: &mut Reader) -> Result<(), NotUnderstood> {
     })
 }
 
-fn case(reader: &mut Reader) -> Result<(), NotUnderstood> {
-    reader.blanks()?;
+fn case(reader: &mut ShellReader) -> Result<(), ShellAnalysisError> {
+    reader.skip_blanks()?;
     if !reader.at_word() {
-        return Err(NotUnderstood("a case without a word"));
+        return Err(ShellAnalysisError("a case without a word"));
     }
     reader.word()?;
-    reader.line_breaks()?;
+    reader.skip_line_breaks()?;
     expect(reader, "in")?;
     loop {
-        reader.line_breaks()?;
+        reader.skip_line_breaks()?;
         if reader.plain_ahead() == "esac" {
             return expect(reader, "esac");
         }
         reader.take("(");
         loop {
-            reader.blanks()?;
+            reader.skip_blanks()?;
             if !reader.at_word() {
-                return Err(NotUnderstood("a case without a pattern"));
+                return Err(ShellAnalysisError("a case without a pattern"));
             }
             reader.word()?;
-            reader.blanks()?;
+            reader.skip_blanks()?;
             if reader.take(")") {
                 break;
             }
             if !reader.take("|") {
-                return Err(NotUnderstood("a case without a pattern"));
+                return Err(ShellAnalysisError("a case without a pattern"));
             }
         }
         list(reader)?;
         if !reader.take(";;&") && !reader.take(";;") && !reader.take(";&") {
-            reader.line_breaks()?;
+            reader.skip_line_breaks()?;
             return expect(reader, "esac");
         }
     }
 }
 
 /// Takes a reserved word.
-fn expect(reader: &mut Reader, word: &str) -> Result<(), NotUnderstood> {
-    reader.blanks()?;
+fn expect(reader: &mut ShellReader, word: &str) -> Result<(), ShellAnalysisError> {
+    reader.skip_blanks()?;
     if reader.plain_ahead() != word {
-        return Err(NotUnderstood("the command is not complete"));
+        return Err(ShellAnalysisError("the command is not complete"));
     }
     reader.skip(word.len());
     Ok(())
 }
 
 /// Redirections of a whole compound command.
-fn trailing_redirects(reader: &mut Reader) -> Result<(), NotUnderstood> {
-    let mut found = Simple { repeats: reader.repeats, ..Simple::default() };
+fn trailing_redirects(reader: &mut ShellReader) -> Result<(), ShellAnalysisError> {
+    let mut found = SimpleCommand { repeats: reader.repeats, ..SimpleCommand::default() };
     loop {
-        reader.blanks()?;
+        reader.skip_blanks()?;
         if !redirect(reader, &mut found)? {
             break;
         }
     }
     if reader.at_word() {
-        return Err(NotUnderstood("a word after a closing one"));
+        return Err(ShellAnalysisError("a word after a closing one"));
     }
     if found.redirects.is_empty() { Ok(()) } else { push(reader, found) }
 }
 
-fn simple(reader: &mut Reader) -> Result<(), NotUnderstood> {
-    let mut found = Simple { repeats: reader.repeats, ..Simple::default() };
+fn simple(reader: &mut ShellReader) -> Result<(), ShellAnalysisError> {
+    let mut found = SimpleCommand { repeats: reader.repeats, ..SimpleCommand::default() };
     loop {
-        reader.blanks()?;
+        reader.skip_blanks()?;
         if redirect(reader, &mut found)? {
             continue;
         }
@@ -318,18 +318,18 @@ fn simple(reader: &mut Reader) -> Result<(), NotUnderstood> {
             Some(_) | None => {}
         }
         if found.words.is_empty() {
-            if word.certainty != Certainty::Literal || word.text.is_empty() {
-                return Err(NotUnderstood("the name of a program is not written out"));
+            if word.certainty != WordCertainty::Literal || word.text.is_empty() {
+                return Err(ShellAnalysisError("the name of a program is not written out"));
             }
             if RESERVED.contains(&word.text.as_str()) {
-                return Err(NotUnderstood("a reserved word stands for a program"));
+                return Err(ShellAnalysisError("a reserved word stands for a program"));
             }
-            reader.blanks()?;
+            reader.skip_blanks()?;
             if reader.peek() == Some('(') && found.assignments.is_empty() && found.redirects.is_empty() {
                 reader.skip(1);
-                reader.blanks()?;
+                reader.skip_blanks()?;
                 if !reader.take(")") {
-                    return Err(NotUnderstood("a bracket inside a word"));
+                    return Err(ShellAnalysisError("a bracket inside a word"));
                 }
                 return function_body(reader);
             }
@@ -337,21 +337,21 @@ fn simple(reader: &mut Reader) -> Result<(), NotUnderstood> {
         found.words.push(word);
     }
     if found.words.is_empty() && found.assignments.is_empty() && found.redirects.is_empty() {
-        return Err(NotUnderstood("a command is missing"));
+        return Err(ShellAnalysisError("a command is missing"));
     }
     push(reader, found)
 }
 
-fn push(reader: &mut Reader, simple: Simple) -> Result<(), NotUnderstood> {
+fn push(reader: &mut ShellReader, simple: SimpleCommand) -> Result<(), ShellAnalysisError> {
     if reader.simples.len() >= COMMANDS {
-        return Err(NotUnderstood("there are too many commands"));
+        return Err(ShellAnalysisError("there are too many commands"));
     }
     reader.simples.push(simple);
     Ok(())
 }
 
 /// Takes one redirection if one comes next.
-fn redirect(reader: &mut Reader, found: &mut Simple) -> Result<bool, NotUnderstood> {
+fn redirect(reader: &mut ShellReader, found: &mut SimpleCommand) -> Result<bool, ShellAnalysisError> {
     let digits = reader.plain_ahead();
     let count = digits.len();
     let has_number = count > 0 && count <= 2 && digits.bytes().all(|b| b.is_ascii_digit());
@@ -363,14 +363,14 @@ fn redirect(reader: &mut Reader, found: &mut Simple) -> Result<bool, NotUndersto
         (Some('<'), Some('<'), _) => {
             reader.skip(ahead + 2);
             let strip_tabs = reader.take("-");
-            reader.blanks()?;
+            reader.skip_blanks()?;
             if !reader.at_word() {
-                return Err(NotUnderstood("a here-document has no end"));
+                return Err(ShellAnalysisError("a here-document has no end"));
             }
             let end = reader.word()?;
             let text = end.as_literal().filter(|text| !text.is_empty()).map(str::to_owned);
             let Some(text) = text.filter(|_| !end.home) else {
-                return Err(NotUnderstood("a here-document has no plain end"));
+                return Err(ShellAnalysisError("a here-document has no plain end"));
             };
             reader.pending.push(HereDocument { end: text, literal: end.quoted, strip_tabs });
             return Ok(true);
@@ -379,16 +379,16 @@ fn redirect(reader: &mut Reader, found: &mut Simple) -> Result<bool, NotUndersto
         (Some('<' | '>'), Some('&'), _) => {
             let reads = signs.0 == Some('<');
             reader.skip(ahead + 2);
-            reader.blanks()?;
+            reader.skip_blanks()?;
             if !reader.at_word() {
-                return Err(NotUnderstood("a redirection without a target"));
+                return Err(ShellAnalysisError("a redirection without a target"));
             }
             let target = reader.word()?;
             let number = target.text.strip_suffix('-').unwrap_or(&target.text);
-            let is_number = target.certainty == Certainty::Literal && number.bytes().all(|b| b.is_ascii_digit());
+            let is_number = target.certainty == WordCertainty::Literal && number.bytes().all(|b| b.is_ascii_digit());
             match (is_number, reads) {
                 (true, _) => {}
-                (false, true) => return Err(NotUnderstood("a redirection that is not judged")),
+                (false, true) => return Err(ShellAnalysisError("a redirection that is not judged")),
                 (false, false) => found.redirects.push((checked(target)?, true)),
             }
             return Ok(true);
@@ -401,9 +401,9 @@ fn redirect(reader: &mut Reader, found: &mut Simple) -> Result<bool, NotUndersto
         _ => return Ok(false),
     };
     reader.skip(ahead + length);
-    reader.blanks()?;
+    reader.skip_blanks()?;
     if !reader.at_word() {
-        return Err(NotUnderstood("a redirection without a target"));
+        return Err(ShellAnalysisError("a redirection without a target"));
     }
     let target = reader.word()?;
     // A here-string is text, not a file.
@@ -414,8 +414,8 @@ fn redirect(reader: &mut Reader, found: &mut Simple) -> Result<bool, NotUndersto
 }
 
 /// SECURITY: `>!` and `>&!` overwrite by force in zsh, and are file names elsewhere.
-fn checked(target: Word) -> Result<Word, NotUnderstood> {
-    if target.text.starts_with('!') { Err(NotUnderstood("a redirection that is not judged")) } else { Ok(target) }
+fn checked(target: ShellWord) -> Result<ShellWord, ShellAnalysisError> {
+    if target.text.starts_with('!') { Err(ShellAnalysisError("a redirection that is not judged")) } else { Ok(target) }
 }
 
 /// Whether a loop may set this variable. Names in capitals belong to the environment of programs.

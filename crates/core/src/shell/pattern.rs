@@ -1,10 +1,10 @@
 //! Patterns of commands, as rules write them: `git status`, `cargo test *`, `RUST_LOG=* cargo run`.
 //!
-//! Takes a pattern and a command; says whether the command is one of those. Promise: `*` stands for words of a program,
+//! Takes a pattern and a command; says whether the command matches. Promise: `*` stands for words of a program,
 //! never for an option that turns the program into another one, and never for a variable that does.
 
 use super::programs::{hidden_program, is_harmless_variable, spelled_options};
-use super::{Certainty, Command, NotUnderstood, Word, grammar};
+use super::{ShellAnalysisError, ShellCommand, ShellWord, WordCertainty, grammar};
 
 /// A pattern of commands.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub(crate) struct CommandPattern {
 #[derive(Debug, Clone)]
 enum PatternWord {
     Literal(Box<str>),
-    /// With `*` in it: any signs of one word.
+    /// With `*` in it: any characters of one word.
     Starred(Box<str>),
 }
 
@@ -38,12 +38,12 @@ impl CommandPattern {
                 break;
             }
             words.push(match word.certainty {
-                Certainty::Literal => PatternWord::Literal(word.text.as_str().into()),
-                Certainty::Pattern if !word.text.contains(['?', '[']) => {
+                WordCertainty::Literal => PatternWord::Literal(word.text.as_str().into()),
+                WordCertainty::Pattern if !word.text.contains(['?', '[']) => {
                     PatternWord::Starred(word.text.as_str().into())
                 }
-                Certainty::Pattern => return Err("`?` and `[` mean nothing in a pattern: there is `*`".into()),
-                Certainty::Unknown => return Err("a pattern has no variables and no substitutions".into()),
+                WordCertainty::Pattern => return Err("`?` and `[` mean nothing in a pattern: there is `*`".into()),
+                WordCertainty::Unknown => return Err("a pattern has no variables and no substitutions".into()),
             });
         }
         if words.is_empty() {
@@ -54,15 +54,16 @@ impl CommandPattern {
         Ok(Self { text: text.into(), variables: variables.collect(), words, open })
     }
 
-    /// Whether a command is one of those.
-    fn matches(&self, command: &Command, spelled: &[&str]) -> bool {
+    /// Whether a command matches.
+    fn matches(&self, command: &ShellCommand, spelled: &[&str]) -> bool {
         let sets_only_known = command.assignments.iter().all(|(name, value)| {
             is_harmless_variable(name)
                 || self.variables.iter().any(|(own, allowed)| {
-                    **own == **name && value.certainty == Certainty::Literal && stars(allowed, &value.text)
+                    **own == **name && value.certainty == WordCertainty::Literal && stars(allowed, &value.text)
                 })
         });
-        let fits = |(own, word): (&PatternWord, &Word)| word.certainty == Certainty::Literal && own.fits(&word.text);
+        let fits =
+            |(own, word): (&PatternWord, &ShellWord)| word.certainty == WordCertainty::Literal && own.fits(&word.text);
         sets_only_known
             && command.words.len() >= self.words.len()
             && (self.open || command.words.len() == self.words.len())
@@ -80,7 +81,7 @@ impl PatternWord {
     }
 }
 
-/// Whether a text has the form of a pattern with `*`.
+/// Whether a text matches a pattern with `*`.
 fn stars(pattern: &str, text: &str) -> bool {
     let mut pieces = pattern.split('*');
     let Some(mut rest) = pieces.next().and_then(|start| text.strip_prefix(start)) else { return false };
@@ -95,11 +96,11 @@ fn stars(pattern: &str, text: &str) -> bool {
     rest.ends_with(end)
 }
 
-/// Whether a command fits one of the patterns.
+/// Whether a command matches one of the patterns.
 ///
 /// # Errors
-/// When a program inside its words, or an option nobody can see, may do something else.
-pub(crate) fn is_listed(patterns: &[CommandPattern], command: &Command) -> Result<bool, NotUnderstood> {
+/// When a program inside its words, or a hidden option, may do something else.
+pub(crate) fn is_listed(patterns: &[CommandPattern], command: &ShellCommand) -> Result<bool, ShellAnalysisError> {
     if command.words.is_empty() {
         return Ok(command.assignments.iter().all(|(name, _)| is_harmless_variable(name)));
     }

@@ -1,11 +1,11 @@
-//! What is known about programs: which words are files they change, which options turn them into something else.
+//! Tables about programs: which words are files they change, which options turn them into something else.
 //!
-//! Tables, and nothing that decides. A program that is not listed is judged by the patterns of a rule alone.
+//! Only tables; they decide nothing. A program that is not listed is judged by the patterns of a rule alone.
 
 use super::wrappers::find_roots;
-use super::{Bases, Certainty, Command, NotUnderstood, Word};
+use super::{BaseFolders, ShellAnalysisError, ShellCommand, ShellWord, WordCertainty};
 
-/// Variables that programs take and that run nothing.
+/// Variables that programs read and that run nothing.
 const HARMLESS: [&str; 18] = [
     "CI",
     "CLICOLOR",
@@ -26,7 +26,7 @@ const HARMLESS: [&str; 18] = [
     "TERM",
     "TZ",
 ];
-/// Names in small letters that a shell or a program acts on.
+/// Lower-case names that a shell or a program reacts to.
 const ACTED_ON: [&str; 14] = [
     "path",
     "fpath",
@@ -51,7 +51,7 @@ pub(crate) fn is_harmless_variable(name: &str) -> bool {
     HARMLESS.contains(&name) || name.starts_with("LC_") || (own && !name.is_empty())
 }
 
-/// Options and words that make a program do something else than its name says: run a program, write a file, take
+/// Options and words that make a program do something else than its name says: run a program, write a file, read
 /// settings. A pattern must spell them; `*` does not stand for them.
 const SPELLED: [(&str, &str, &[&str]); 27] = [
     (
@@ -133,8 +133,8 @@ const SPELLED: [(&str, &str, &[&str]); 27] = [
     ("yq", "i", &["--inplace"]),
 ];
 
-/// The options of a command that a pattern must spell, or why nobody can tell which it has.
-pub(crate) fn spelled_options(command: &Command) -> Result<Vec<&str>, NotUnderstood> {
+/// The options of a command that a pattern must spell, or why they are unknown.
+pub(crate) fn spelled_options(command: &ShellCommand) -> Result<Vec<&str>, ShellAnalysisError> {
     let Some((_, letters, words)) = SPELLED.iter().find(|(name, _, _)| *name == command.name()) else {
         return Ok(Vec::new());
     };
@@ -143,12 +143,12 @@ pub(crate) fn spelled_options(command: &Command) -> Result<Vec<&str>, NotUnderst
         if is_message(command, before, word) {
             continue;
         }
-        if word.certainty == Certainty::Unknown && word.may_be_option() {
-            return Err(NotUnderstood("an option may be hidden in a variable"));
+        if word.certainty == WordCertainty::Unknown && word.may_be_option() {
+            return Err(ShellAnalysisError("an option may be hidden in a variable"));
         }
         let text = word.text.as_str();
         let bare = text.split_once('=').map_or(text, |(name, _)| name);
-        // Programs accept the start of a long option for the whole.
+        // Programs accept the beginning of a long option for the whole.
         let is_long = bare.starts_with("--") && bare.len() > 3 && words.iter().any(|long| long.starts_with(bare));
         let is_short = text.starts_with('-') && !text.starts_with("--") && text.contains(|c| letters.contains(c));
         if words.contains(&bare) || is_long || is_short {
@@ -158,26 +158,26 @@ pub(crate) fn spelled_options(command: &Command) -> Result<Vec<&str>, NotUnderst
     Ok(found)
 }
 
-/// Whether a word is the text of a commit, which is one word whatever it holds.
-fn is_message(command: &Command, before: &Word, word: &Word) -> bool {
+/// Whether a word is a commit message, which is one word whatever it contains.
+fn is_message(command: &ShellCommand, before: &ShellWord, word: &ShellWord) -> bool {
     command.name() == "git" && !word.splits && matches!(before.as_literal(), Some("-m" | "-am" | "--message"))
 }
 
-/// A file that a command changes, as far as it can be told.
+/// A file that a command changes, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target<'c> {
-    /// Nothing if nobody can tell which file.
-    pub(crate) word: Option<Word>,
-    pub(crate) bases: &'c Bases,
-    /// The file, with everything below it, is taken away.
+pub(crate) struct CommandFileChange<'c> {
+    /// `None` if the file is unknown.
+    pub(crate) word: Option<ShellWord>,
+    pub(crate) bases: &'c BaseFolders,
+    /// The file is removed, with everything below it.
     pub(crate) removes: bool,
 }
 
-/// Files that a command changes by its words. Redirections are counted elsewhere.
-pub(crate) fn changed_files(command: &Command) -> Vec<Target<'_>> {
+/// Files that a command changes by its words. Redirections are handled elsewhere.
+pub(crate) fn changed_files(command: &ShellCommand) -> Vec<CommandFileChange<'_>> {
     let words = command.words.get(1..).unwrap_or_default();
-    let target = |word: Word, removes| Target { word: Some(word), bases: &command.bases, removes };
-    let unknown = || Target { word: None, bases: &command.bases, removes: false };
+    let target = |word: ShellWord, removes| CommandFileChange { word: Some(word), bases: &command.bases, removes };
+    let unknown = || CommandFileChange { word: None, bases: &command.bases, removes: false };
     match command.name() {
         name @ ("rm" | "rmdir" | "unlink" | "shred" | "mv" | "touch" | "mkdir" | "truncate" | "tee") => {
             let removes = matches!(name, "rm" | "rmdir" | "unlink" | "shred" | "mv");
@@ -185,10 +185,10 @@ pub(crate) fn changed_files(command: &Command) -> Vec<Target<'_>> {
         }
         "chmod" | "chown" | "chgrp" => operands(words).into_iter().skip(1).map(|word| target(word, false)).collect(),
         "cp" | "ln" | "install" => {
-            let simple = |word: &Word| {
+            let simple = |word: &ShellWord| {
                 let text = word.text.as_str();
                 !word.may_be_option()
-                    || (word.certainty == Certainty::Literal
+                    || (word.certainty == WordCertainty::Literal
                         && (text == "--" || text.bytes().skip(1).all(|b| b"rRapfvniudLPHlsTxbD".contains(&b))))
             };
             if !words.iter().all(simple) {
@@ -211,7 +211,7 @@ pub(crate) fn changed_files(command: &Command) -> Vec<Target<'_>> {
         "find" => {
             let after = |name: &str| words.iter().zip(words.iter().skip(1)).find(|(word, _)| word.text == name);
             let named = ["-fprint", "-fprint0", "-fls", "-fprintf"].into_iter().filter_map(after);
-            let mut found: Vec<Target<'_>> = named.map(|(_, word)| target(word.clone(), false)).collect();
+            let mut found: Vec<CommandFileChange<'_>> = named.map(|(_, word)| target(word.clone(), false)).collect();
             if words.iter().any(|word| word.text == "-delete") {
                 found.extend(find_roots(words).into_iter().map(|root| target(root, true)));
             }
@@ -224,18 +224,18 @@ pub(crate) fn changed_files(command: &Command) -> Vec<Target<'_>> {
 }
 
 /// Words that are no options, and the values that options carry with them.
-pub(crate) fn operands(words: &[Word]) -> Vec<Word> {
+pub(crate) fn operands(words: &[ShellWord]) -> Vec<ShellWord> {
     let mut found = Vec::new();
     let mut only_operands = false;
     for word in words {
         let text = word.text.as_str();
         if only_operands || !text.starts_with('-') || text == "-" {
             found.push(word.clone());
-        } else if text == "--" && word.certainty == Certainty::Literal {
+        } else if text == "--" && word.certainty == WordCertainty::Literal {
             only_operands = true;
         } else if let Some(at) = text.find('=').map(|at| at + 1).or_else(|| text.find(['/', '~'])) {
             found.push(word.tail(at));
-        } else if word.certainty == Certainty::Unknown {
+        } else if word.certainty == WordCertainty::Unknown {
             found.push(word.clone());
         }
     }
@@ -249,7 +249,7 @@ const TEXT: [&str; 12] =
 const EXPRESSION_FIRST: [&str; 8] = ["grep", "egrep", "fgrep", "rg", "ag", "sed", "awk", "jq"];
 
 /// Words of a command that may name a file it opens.
-pub(crate) fn possible_files(command: &Command) -> Vec<Word> {
+pub(crate) fn possible_files(command: &ShellCommand) -> Vec<ShellWord> {
     let words = command.words.get(1..).unwrap_or_default();
     let name = command.name();
     if TEXT.contains(&name) {
@@ -257,50 +257,53 @@ pub(crate) fn possible_files(command: &Command) -> Vec<Word> {
     }
     if name == "git" {
         let pairs = command.words.iter().zip(words);
-        let kept: Vec<Word> = pairs.filter(|(b, w)| !is_message(command, b, w)).map(|(_, w)| w.clone()).collect();
+        let kept: Vec<ShellWord> = pairs.filter(|(b, w)| !is_message(command, b, w)).map(|(_, w)| w.clone()).collect();
         return operands(&kept);
     }
-    let given = |word: &Word| matches!(word.text.as_str(), "-e" | "-f" | "--regexp" | "--file");
+    let given = |word: &ShellWord| matches!(word.text.as_str(), "-e" | "-f" | "--regexp" | "--file");
     let skipped = usize::from(EXPRESSION_FIRST.contains(&name) && !words.iter().any(given));
     operands(words).into_iter().skip(skipped).collect()
 }
 
 /// Why a command that matches a pattern may still do something else: programs inside its words.
-pub(crate) fn hidden_program(command: &Command) -> Option<NotUnderstood> {
+pub(crate) fn hidden_program(command: &ShellCommand) -> Option<ShellAnalysisError> {
     let words = command.words.get(1..).unwrap_or_default();
-    let unknown = |word: &Word| word.certainty == Certainty::Unknown;
+    let unknown = |word: &ShellWord| word.certainty == WordCertainty::Unknown;
     match command.name() {
         "sed" => {
-            let scripted = |word: &Word| {
+            let scripted = |word: &ShellWord| {
                 word.text.starts_with("--") || (word.text.starts_with('-') && word.text.contains(['f', 'e']))
             };
             let script = operands(words).into_iter().next();
             let plain =
-                script.is_some_and(|script| script.certainty != Certainty::Unknown && is_plain_sed(&script.text));
+                script.is_some_and(|script| script.certainty != WordCertainty::Unknown && is_plain_sed(&script.text));
             (words.iter().any(|word| scripted(word) || unknown(word) && word.may_be_option()) || !plain)
-                .then_some(NotUnderstood("an editing script that is not judged"))
+                .then_some(ShellAnalysisError("an editing script that is not judged"))
         }
         "awk" | "gawk" | "mawk" => {
-            let loads = |word: &Word| {
+            let loads = |word: &ShellWord| {
                 unknown(word) || ["-f", "-i", "-l", "-E", "-e", "--"].iter().any(|start| word.text.starts_with(start))
             };
-            let acts = |word: &Word| {
+            let acts = |word: &ShellWord| {
                 ["system", "getline", "|", ">", "@", "ENVIRON"].iter().any(|sign| word.text.contains(sign))
                     && !word.text.starts_with("-F")
             };
-            words.iter().any(|word| loads(word) || acts(word)).then_some(NotUnderstood("a script that is not judged"))
+            words
+                .iter()
+                .any(|word| loads(word) || acts(word))
+                .then_some(ShellAnalysisError("a script that is not judged"))
         }
         // `printf -v PATH …` sets a variable.
-        "printf" if words.first().is_some_and(Word::may_be_option) => {
-            Some(NotUnderstood("it changes what later commands mean"))
+        "printf" if words.first().is_some_and(ShellWord::may_be_option) => {
+            Some(ShellAnalysisError("it changes what later commands mean"))
         }
         // SECURITY: bash evaluates the index of a variable that these are given, commands included.
         "test" | "[" | "printf" | "read" | "unset" | "export" | "declare" | "typeset" | "local" | "readonly"
         | "mapfile" => {
-            let evaluates = |word: &Word| word.text.contains('[') && word.text.contains(['$', '`']);
-            words.iter().any(evaluates).then_some(NotUnderstood("an index that a shell would evaluate"))
+            let evaluates = |word: &ShellWord| word.text.contains('[') && word.text.contains(['$', '`']);
+            words.iter().any(evaluates).then_some(ShellAnalysisError("an index that a shell would evaluate"))
         }
-        "let" | "alias" | "enable" | "hash" => Some(NotUnderstood("it changes what later commands mean")),
+        "let" | "alias" | "enable" | "hash" => Some(ShellAnalysisError("it changes what later commands mean")),
         _ => None,
     }
 }
@@ -332,7 +335,7 @@ fn is_plain_sed(script: &str) -> bool {
     })
 }
 
-/// Programs that reach other machines, install from them, or run what nobody here reads.
+/// Programs that reach other machines, install from them, or run code that is not read here.
 const LEAVES: [&str; 53] = [
     "ansible",
     "apk",
@@ -388,7 +391,7 @@ const LEAVES: [&str; 53] = [
     "yum",
     "zypper",
 ];
-/// Words after a program that make it reach out.
+/// Words after a program that make it reach other machines.
 const LEAVING_WORDS: [(&str, &[&str]); 6] = [
     ("git", &["push", "pull", "fetch", "clone", "remote", "submodule", "ls-remote", "send-email", "svn", "lfs"]),
     ("cargo", &["install", "add", "publish", "update", "search", "login", "owner", "yank", "fetch", "vendor"]),
@@ -398,8 +401,8 @@ const LEAVING_WORDS: [(&str, &[&str]); 6] = [
     ("go", &["get", "install", "mod"]),
 ];
 
-/// Whether a command may reach another machine, as far as its words say.
-pub(crate) fn may_leave(command: &Command) -> bool {
+/// Whether a command may reach another machine, judged by its words.
+pub(crate) fn may_reach_network(command: &ShellCommand) -> bool {
     let name = command.name();
     let has = |words: &[&str]| command.words.iter().skip(1).any(|word| words.contains(&word.text.as_str()));
     LEAVES.contains(&name)
@@ -417,19 +420,19 @@ const REACHES: [&str; 12] =
 /// Programs that fetch an address.
 const FETCHES: [&str; 4] = ["curl", "wget", "http", "https"];
 
-/// Hosts that a command names; an error if it reaches out and nobody can tell where to.
-pub(crate) fn named_hosts(command: &Command) -> Result<Vec<String>, NotUnderstood> {
-    const UNCLEAR: NotUnderstood = NotUnderstood("nobody can tell which host is meant");
+/// Hosts that a command names; an error if it reaches other machines and the target is unknown.
+pub(crate) fn named_hosts(command: &ShellCommand) -> Result<Vec<String>, ShellAnalysisError> {
+    const UNCLEAR: ShellAnalysisError = ShellAnalysisError("it is not clear which host is meant");
     let words = command.words.get(1..).unwrap_or_default();
     let (reaches, fetches) = (REACHES.contains(&command.name()), FETCHES.contains(&command.name()));
     let mut found = Vec::new();
     for word in words {
         let text = word.text.as_str();
-        if (reaches || fetches) && word.certainty != Certainty::Literal {
+        if (reaches || fetches) && word.certainty != WordCertainty::Literal {
             return Err(UNCLEAR);
         }
         match host_of(text) {
-            Some(host) if word.certainty == Certainty::Literal => found.push(host),
+            Some(host) if word.certainty == WordCertainty::Literal => found.push(host),
             Some(_) => return Err(UNCLEAR),
             None if text.contains("://") => return Err(UNCLEAR),
             // An operand without a scheme; values of options are taken for hosts too, and are not listed.
@@ -447,7 +450,7 @@ fn bare_host(text: &str) -> String {
 
 /// The host of `scheme://host/…` or `user@host:path`.
 pub(crate) fn host_of(text: &str) -> Option<String> {
-    // A backslash is part of the host to some programs and ends it for others.
+    // Some programs read a backslash as part of the host, others as its end.
     if text.contains('\\') {
         return None;
     }

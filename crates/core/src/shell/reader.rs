@@ -1,18 +1,18 @@
 //! Words: quotes, escapes and expansions, character by character.
 //!
-//! Takes a position in a text; gives the next word. Promise: a sign that two shells read differently is refused.
+//! Takes a position in a text; gives the next word. Promise: a character that two shells read differently is refused.
 
-use super::grammar::Simple;
-use super::{Certainty, DEPTH, LENGTH, NotUnderstood, Word, grammar};
+use super::grammar::SimpleCommand;
+use super::{DEPTH, LENGTH, ShellAnalysisError, ShellWord, WordCertainty, grammar};
 
 /// A text that is being read.
-pub(super) struct Reader {
+pub(super) struct ShellReader {
     chars: Vec<char>,
     at: usize,
     pub(super) depth: usize,
     pub(super) words: usize,
     /// Commands found inside words (substitutions), and all others.
-    pub(super) simples: Vec<Simple>,
+    pub(super) simples: Vec<SimpleCommand>,
     pub(super) has_functions: bool,
     /// Here-documents whose text begins after the next line break.
     pub(super) pending: Vec<HereDocument>,
@@ -29,16 +29,16 @@ pub(super) struct HereDocument {
 
 const SPECIAL: [char; 10] = [' ', '\t', '\n', ';', '&', '|', '<', '>', '(', ')'];
 
-impl Reader {
-    pub(super) fn new(text: &str, depth: usize) -> Result<Self, NotUnderstood> {
+impl ShellReader {
+    pub(super) fn new(text: &str, depth: usize) -> Result<Self, ShellAnalysisError> {
         if text.len() > LENGTH {
-            return Err(NotUnderstood("the command is too long"));
+            return Err(ShellAnalysisError("the command is too long"));
         }
         if depth > DEPTH {
-            return Err(NotUnderstood("the command is nested too deeply"));
+            return Err(ShellAnalysisError("the command is nested too deeply"));
         }
         if text.chars().any(|c| c.is_control() && c != '\n' && c != '\t') {
-            return Err(NotUnderstood("the command holds a control character"));
+            return Err(ShellAnalysisError("the command holds a control character"));
         }
         Ok(Self {
             chars: text.chars().collect(),
@@ -76,16 +76,16 @@ impl Reader {
     }
 
     /// Skips blanks, continued lines and comments.
-    pub(super) fn blanks(&mut self) -> Result<(), NotUnderstood> {
+    pub(super) fn skip_blanks(&mut self) -> Result<(), ShellAnalysisError> {
         loop {
             match self.peek() {
                 Some(' ' | '\t') => self.at += 1,
                 Some('\\') if self.peek_at(1) == Some('\n') => self.at += 2,
                 Some('#') => {
                     while let Some(c) = self.peek().filter(|c| *c != '\n') {
-                        // SECURITY: a shell that knows no comments here would run what stands in this one.
+                        // SECURITY: a shell without comments here would run the content of this one.
                         if SPECIAL.contains(&c) && c != ' ' && c != '\t' || "`$\\'\"".contains(c) {
-                            return Err(NotUnderstood("a comment holds signs that a shell could act on"));
+                            return Err(ShellAnalysisError("a comment holds signs that a shell could act on"));
                         }
                         self.at += 1;
                     }
@@ -96,9 +96,9 @@ impl Reader {
     }
 
     /// Skips blanks and line breaks. Here-documents that were announced are read after the first line break.
-    pub(super) fn line_breaks(&mut self) -> Result<(), NotUnderstood> {
+    pub(super) fn skip_line_breaks(&mut self) -> Result<(), ShellAnalysisError> {
         loop {
-            self.blanks()?;
+            self.skip_blanks()?;
             if self.peek() != Some('\n') {
                 return Ok(());
             }
@@ -107,7 +107,7 @@ impl Reader {
     }
 
     /// Takes one line break and the here-documents after it.
-    pub(super) fn line_break(&mut self) -> Result<(), NotUnderstood> {
+    pub(super) fn line_break(&mut self) -> Result<(), ShellAnalysisError> {
         self.at += 1;
         for document in std::mem::take(&mut self.pending) {
             self.here_document(&document)?;
@@ -115,11 +115,11 @@ impl Reader {
         Ok(())
     }
 
-    fn here_document(&mut self, document: &HereDocument) -> Result<(), NotUnderstood> {
+    fn here_document(&mut self, document: &HereDocument) -> Result<(), ShellAnalysisError> {
         let mut body = String::new();
         loop {
             if self.peek().is_none() {
-                return Err(NotUnderstood("a here-document has no end"));
+                return Err(ShellAnalysisError("a here-document has no end"));
             }
             let mut line = String::new();
             while let Some(c) = self.next().filter(|c| *c != '\n') {
@@ -130,7 +130,7 @@ impl Reader {
                 break;
             }
             if !document.literal && line.ends_with('\\') {
-                return Err(NotUnderstood("a here-document continues a line"));
+                return Err(ShellAnalysisError("a here-document continues a line"));
             }
             body.push_str(&line);
             body.push('\n');
@@ -139,7 +139,7 @@ impl Reader {
             return Ok(());
         }
         let mut inner = self.within(&body)?;
-        let mut ignored = Draft::default();
+        let mut ignored = WordBuilder::default();
         while inner.peek().is_some() {
             inner.quoted_sign(&mut ignored, false)?;
         }
@@ -147,16 +147,16 @@ impl Reader {
     }
 
     /// A reader for a text inside this one.
-    fn within(&self, text: &str) -> Result<Self, NotUnderstood> {
+    fn within(&self, text: &str) -> Result<Self, ShellAnalysisError> {
         let mut inner = Self::new(text, self.depth + 1)?;
         inner.repeats = self.repeats;
         Ok(inner)
     }
 
     /// Takes over what a reader of an inner text found.
-    fn absorb(&mut self, inner: Self) -> Result<(), NotUnderstood> {
+    fn absorb(&mut self, inner: Self) -> Result<(), ShellAnalysisError> {
         if !inner.pending.is_empty() {
-            return Err(NotUnderstood("a here-document has no text"));
+            return Err(ShellAnalysisError("a here-document has no text"));
         }
         self.words += inner.words;
         self.has_functions |= inner.has_functions;
@@ -164,7 +164,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The unquoted text up to the next special sign, without taking it.
+    /// The unquoted text up to the next special character, without taking it.
     pub(super) fn plain_ahead(&self) -> String {
         self.chars.iter().skip(self.at).take(16).take_while(|c| !SPECIAL.contains(c)).collect()
     }
@@ -183,14 +183,14 @@ impl Reader {
     }
 
     /// The word that begins here.
-    pub(super) fn word(&mut self) -> Result<Word, NotUnderstood> {
+    pub(super) fn word(&mut self) -> Result<ShellWord, ShellAnalysisError> {
         self.words += 1;
         if self.words > super::WORDS {
-            return Err(NotUnderstood("the command has too many words"));
+            return Err(ShellAnalysisError("the command has too many words"));
         }
-        let mut draft = Draft::default();
+        let mut draft = WordBuilder::default();
         if matches!(self.peek(), Some('<' | '>')) {
-            // Process substitution: a file name nobody knows, and commands of its own.
+            // Process substitution: an unknown file name, and commands of its own.
             self.at += 2;
             self.substitution()?;
             draft.unknown(false);
@@ -199,14 +199,14 @@ impl Reader {
             match c {
                 // `name()` begins a function; anything else with a bracket is zsh's or a pattern of bash.
                 '(' if self.peek_at(1) == Some(')') && draft.started => break,
-                '(' => return Err(NotUnderstood("a bracket inside a word")),
+                '(' => return Err(ShellAnalysisError("a bracket inside a word")),
                 c if SPECIAL.contains(&c) => break,
                 '\'' => {
                     self.at += 1;
                     draft.quote();
                     loop {
                         match self.next() {
-                            None => return Err(NotUnderstood("a quote is not closed")),
+                            None => return Err(ShellAnalysisError("a quote is not closed")),
                             Some('\'') => break,
                             Some(c) => draft.push(c),
                         }
@@ -217,14 +217,14 @@ impl Reader {
                     draft.quote();
                     loop {
                         match self.peek() {
-                            None => return Err(NotUnderstood("a quote is not closed")),
+                            None => return Err(ShellAnalysisError("a quote is not closed")),
                             Some('"') => break self.at += 1,
                             Some(_) => self.quoted_sign(&mut draft, true)?,
                         }
                     }
                 }
                 '\\' => match self.peek_at(1) {
-                    None => return Err(NotUnderstood("the command ends with a backslash")),
+                    None => return Err(ShellAnalysisError("the command ends with a backslash")),
                     Some('\n') => self.at += 2,
                     Some(c) => {
                         self.at += 2;
@@ -240,13 +240,13 @@ impl Reader {
             }
         }
         if matches!(self.peek(), Some('<' | '>')) && draft.text.ends_with('}') {
-            return Err(NotUnderstood("a redirection to a numbered variable"));
+            return Err(ShellAnalysisError("a redirection to a numbered variable"));
         }
         Ok(draft.finish())
     }
 
-    /// One sign between double quotes, or in the text of a here-document.
-    fn quoted_sign(&mut self, draft: &mut Draft, in_quotes: bool) -> Result<(), NotUnderstood> {
+    /// One character between double quotes, or in the text of a here-document.
+    fn quoted_sign(&mut self, draft: &mut WordBuilder, in_quotes: bool) -> Result<(), ShellAnalysisError> {
         match self.peek() {
             Some('\\') => {
                 match self.peek_at(1) {
@@ -257,7 +257,7 @@ impl Reader {
                         draft.push('\\');
                         draft.push(c);
                     }
-                    None if in_quotes => return Err(NotUnderstood("a quote is not closed")),
+                    None if in_quotes => return Err(ShellAnalysisError("a quote is not closed")),
                     None => {}
                 }
                 self.at += 2;
@@ -274,14 +274,14 @@ impl Reader {
     }
 
     /// `$…` or a substitution in backquotes.
-    fn expansion(&mut self, draft: &mut Draft, quoted: bool) -> Result<(), NotUnderstood> {
+    fn expansion(&mut self, draft: &mut WordBuilder, quoted: bool) -> Result<(), ShellAnalysisError> {
         if self.take("`") {
             let mut inner = String::new();
             loop {
                 match self.next() {
-                    None => return Err(NotUnderstood("a substitution is not closed")),
+                    None => return Err(ShellAnalysisError("a substitution is not closed")),
                     Some('`') => break,
-                    Some('\\') => return Err(NotUnderstood("an escape inside backquotes")),
+                    Some('\\') => return Err(ShellAnalysisError("an escape inside backquotes")),
                     Some(c) => inner.push(c),
                 }
             }
@@ -298,12 +298,12 @@ impl Reader {
                 // SECURITY: names inside arithmetic are evaluated again, and may hold commands.
                 while let Some(c) = self.peek().filter(|c| *c != ')') {
                     if !c.is_ascii_digit() && !" +-*/%<>=".contains(c) {
-                        return Err(NotUnderstood("arithmetic with variables"));
+                        return Err(ShellAnalysisError("arithmetic with variables"));
                     }
                     self.at += 1;
                 }
                 if !self.take("))") {
-                    return Err(NotUnderstood("arithmetic is not closed"));
+                    return Err(ShellAnalysisError("arithmetic is not closed"));
                 }
                 draft.unknown(!quoted);
             }
@@ -319,19 +319,19 @@ impl Reader {
                     match self.next() {
                         Some('}') => break,
                         Some(c) if c.is_ascii_alphanumeric() || "_:-+%#./*@".contains(c) => inner.push(c),
-                        Some(_) | None => return Err(NotUnderstood("a variable is changed while it is read")),
+                        Some(_) | None => return Err(ShellAnalysisError("a variable is changed while it is read")),
                     }
                 }
                 let name = inner.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
                 let plain = name.is_empty() && !inner.is_empty();
                 let altered = [":-", ":+", "-", "+", "%", "#"].iter().any(|sign| name.starts_with(sign));
                 if !(plain || altered && name.len() < inner.len() && !inner.contains('@')) {
-                    return Err(NotUnderstood("a variable is changed while it is read"));
+                    return Err(ShellAnalysisError("a variable is changed while it is read"));
                 }
                 draft.variable(&inner, !quoted);
             }
-            Some('\'' | '"') if !quoted => return Err(NotUnderstood("a quote after a dollar sign")),
-            Some('[') => return Err(NotUnderstood("arithmetic with variables")),
+            Some('\'' | '"') if !quoted => return Err(ShellAnalysisError("a quote after a dollar sign")),
+            Some('[') => return Err(ShellAnalysisError("arithmetic with variables")),
             Some(c) if c.is_ascii_alphabetic() || c == '_' => {
                 let mut name = String::new();
                 while let Some(c) = self.peek().filter(|c| c.is_ascii_alphanumeric() || *c == '_') {
@@ -340,14 +340,14 @@ impl Reader {
                 }
                 // zsh reads an index here, bash does not.
                 if self.peek() == Some('[') {
-                    return Err(NotUnderstood("an index after a variable"));
+                    return Err(ShellAnalysisError("an index after a variable"));
                 }
                 draft.variable(&name, !quoted);
             }
             Some(c) if c.is_ascii_digit() || "?#@*!$-".contains(c) => {
                 self.at += 1;
                 if self.peek() == Some('[') {
-                    return Err(NotUnderstood("an index after a variable"));
+                    return Err(ShellAnalysisError("an index after a variable"));
                 }
                 draft.unknown(!quoted || c == '@');
             }
@@ -357,26 +357,26 @@ impl Reader {
     }
 
     /// The commands of a substitution, up to its closing bracket.
-    fn substitution(&mut self) -> Result<(), NotUnderstood> {
+    fn substitution(&mut self) -> Result<(), ShellAnalysisError> {
         if self.depth >= DEPTH {
-            return Err(NotUnderstood("the command is nested too deeply"));
+            return Err(ShellAnalysisError("the command is nested too deeply"));
         }
         self.depth += 1;
         if !self.pending.is_empty() {
-            return Err(NotUnderstood("a substitution between a here-document and its text"));
+            return Err(ShellAnalysisError("a substitution between a here-document and its text"));
         }
         grammar::list(self)?;
         if !self.pending.is_empty() || !self.take(")") {
-            return Err(NotUnderstood("a substitution is not closed"));
+            return Err(ShellAnalysisError("a substitution is not closed"));
         }
         self.depth -= 1;
         Ok(())
     }
 }
 
-/// A word that is being put together.
+/// A word that is being built.
 #[derive(Default)]
-struct Draft {
+struct WordBuilder {
     text: String,
     quoted: bool,
     home: bool,
@@ -387,11 +387,11 @@ struct Draft {
     opened_brace: bool,
     expands_braces: bool,
     value: Option<usize>,
-    /// Something stood before, so that the word is there even if its text is empty.
+    /// The word exists even if its text is empty: something stood before.
     started: bool,
 }
 
-impl Draft {
+impl WordBuilder {
     fn quote(&mut self) {
         (self.quoted, self.started) = (true, true);
     }
@@ -401,7 +401,7 @@ impl Draft {
         self.text.push(c);
     }
 
-    /// A sign without quotes.
+    /// A character without quotes.
     fn plain(&mut self, c: char) {
         match c {
             '~' if !self.started => self.home = true,
@@ -436,12 +436,12 @@ impl Draft {
         }
     }
 
-    fn finish(mut self) -> Word {
+    fn finish(mut self) -> ShellWord {
         if self.expands_braces {
             self.unknown(true);
             self.known = 0;
         }
-        // `~name` is the home of somebody else.
+        // `~name` is the home of another user.
         if self.home && self.text != "~" && !self.text.starts_with("~/") {
             self.unknown(false);
             self.known = 0;
@@ -451,14 +451,14 @@ impl Draft {
             self.is_pattern = false;
         }
         let certainty = if self.is_unknown {
-            Certainty::Unknown
+            WordCertainty::Unknown
         } else if self.is_pattern {
-            Certainty::Pattern
+            WordCertainty::Pattern
         } else {
-            Certainty::Literal
+            WordCertainty::Literal
         };
         let known = if self.is_unknown { self.known } else { self.text.len() };
-        Word {
+        ShellWord {
             text: self.text,
             certainty,
             quoted: self.quoted,

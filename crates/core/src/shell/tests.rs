@@ -1,18 +1,18 @@
-//! Shell text and what it means, tried.
+//! Tests of shell texts and what they run.
 
 use super::pattern::{CommandPattern, is_listed};
 use super::programs::{changed_files, named_hosts};
-use super::{LENGTH, Script};
+use super::{LENGTH, ShellScript};
 
 /// The commands of a text as their words, `…` for a word that is not known.
 fn commands(text: &str) -> Vec<String> {
-    let script = Script::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+    let script = ShellScript::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
     let words = script.words();
     words.iter().map(|command| command.iter().map(|word| word.unwrap_or("…")).collect::<Vec<_>>().join(" ")).collect()
 }
 
 fn refused(text: &str) {
-    assert!(Script::parse(text).is_err(), "{text:?} was read as {:?}", Script::parse(text));
+    assert!(ShellScript::parse(text).is_err(), "{text:?} was read as {:?}", ShellScript::parse(text));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_long_hostile_text_is_read_in_a_moment() {
     for one in pieces {
         for other in pieces {
             let text = [one, other].concat().repeat(LENGTH / (one.len() + other.len()));
-            let _ = Script::parse(&text);
+            let _ = ShellScript::parse(&text);
         }
     }
 }
@@ -150,7 +150,7 @@ fn a_long_hostile_text_is_read_in_a_moment() {
 fn a_star_stands_for_words_and_never_for_an_option_that_makes_it_another_program() {
     let listed = |patterns: &[&str], text: &str| {
         let patterns: Vec<CommandPattern> = patterns.iter().map(|text| CommandPattern::new(text).unwrap()).collect();
-        Script::parse(text)
+        ShellScript::parse(text)
             .is_ok_and(|script| script.commands.iter().all(|command| is_listed(&patterns, command) == Ok(true)))
     };
     for (pattern, text, expected) in [
@@ -219,7 +219,7 @@ fn a_star_stands_for_words_and_never_for_an_option_that_makes_it_another_program
 #[test]
 fn files_a_command_changes_are_found_or_said_to_be_unknown() {
     let changed = |text: &str| -> Vec<String> {
-        let script = Script::parse(text).unwrap();
+        let script = ShellScript::parse(text).unwrap();
         let found = script.commands.iter().flat_map(changed_files);
         found.map(|one| one.word.map_or("?".into(), |word| word.text)).collect()
     };
@@ -246,7 +246,7 @@ fn files_a_command_changes_are_found_or_said_to_be_unknown() {
 
 #[test]
 fn hosts_are_read_as_the_program_would() {
-    let hosts = |text: &str| named_hosts(&Script::parse(text).unwrap().commands[0]).ok();
+    let hosts = |text: &str| named_hosts(&ShellScript::parse(text).unwrap().commands[0]).ok();
     let list = |hosts: &[&str]| Some(hosts.iter().map(|&host| host.to_owned()).collect::<Vec<_>>());
     assert_eq!(hosts("curl http://localhost:3000/x"), list(&["localhost"]));
     assert_eq!(hosts("curl http://localhost@evil.example/"), list(&["evil.example"]));

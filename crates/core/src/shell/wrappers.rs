@@ -1,18 +1,22 @@
 //! Wrappers: programs that run other programs, and what they would run.
 //!
 //! Takes the simple commands of a text; gives every command with wrappers taken off. Promise: a wrapper with an option
-//! that is not known here is refused, and what it runs is judged as if it stood there alone.
+//! that is not known here is refused, and the program it runs is judged as if it stood there alone.
 
-use super::grammar::{self, Parsed, Simple};
-use super::{Bases, COMMANDS, Certainty, Command, DEPTH, NotUnderstood, Redirect, Script, Word};
+use super::grammar::{self, ParsedShellText, SimpleCommand};
+use super::{
+    BaseFolders, COMMANDS, DEPTH, ShellAnalysisError, ShellCommand, ShellRedirect, ShellScript, ShellWord,
+    WordCertainty,
+};
 
 /// Most folders a text's own `cd` commands may lead to.
 const FOLDERS: usize = 8;
-const UNKNOWN_OPTION: NotUnderstood = NotUnderstood("a program that runs others has an option that is not judged");
-const DYNAMIC: NotUnderstood = NotUnderstood("what a program would run is not written out");
+const UNKNOWN_OPTION: ShellAnalysisError =
+    ShellAnalysisError("a program that runs others has an option that is not judged");
+const DYNAMIC: ShellAnalysisError = ShellAnalysisError("the program to be run is not written out");
 
 /// Options of a wrapper that are understood.
-struct Options {
+struct WrapperOptions {
     /// Letters without a value.
     flags: &'static str,
     /// Letters with a value, attached or as the next word.
@@ -23,12 +27,17 @@ struct Options {
     operands: usize,
 }
 
-const fn options(flags: &'static str, valued: &'static str, long: &'static [&'static str], operands: usize) -> Options {
-    Options { flags, valued, long, operands }
+const fn options(
+    flags: &'static str,
+    valued: &'static str,
+    long: &'static [&'static str],
+    operands: usize,
+) -> WrapperOptions {
+    WrapperOptions { flags, valued, long, operands }
 }
 
 /// Programs that run the rest of their words and change nothing about it that matters here.
-fn transparent(name: &str) -> Option<Options> {
+fn transparent(name: &str) -> Option<WrapperOptions> {
     Some(match name {
         "command" => options("p", "", &[], 0),
         "exec" | "builtin" | "nohup" => options("", "", &[], 0),
@@ -46,67 +55,68 @@ fn transparent(name: &str) -> Option<Options> {
 pub(super) const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "ash"];
 
 /// Takes wrappers off and follows `cd`.
-pub(super) fn flatten(parsed: Parsed, depth: usize) -> Result<Script, NotUnderstood> {
-    let mut flat = Flat {
-        script: Script::default(),
-        bases: Bases { folders: vec![Word::literal("")], anywhere: false },
+pub(super) fn flatten(parsed: ParsedShellText, depth: usize) -> Result<ShellScript, ShellAnalysisError> {
+    let mut flat = WrapperFlattener {
+        script: ShellScript::default(),
+        bases: BaseFolders { folders: vec![ShellWord::literal("")], anywhere: false },
         has_functions: parsed.has_functions,
     };
-    flat.bases.anywhere = roams(&parsed);
+    flat.bases.anywhere = may_change_folder(&parsed);
     flat.all(parsed.simples, depth)?;
     Ok(flat.script)
 }
 
 /// Whether a folder may change before a command that stands earlier in the text runs again.
-fn roams(parsed: &Parsed) -> bool {
-    let changes = |word: &Word| matches!(word.text.as_str(), "cd" | "pushd" | "popd" | "eval" | "trap");
+fn may_change_folder(parsed: &ParsedShellText) -> bool {
+    let changes = |word: &ShellWord| matches!(word.text.as_str(), "cd" | "pushd" | "popd" | "eval" | "trap");
     parsed.simples.iter().any(|simple| (simple.repeats || parsed.has_functions) && simple.words.iter().any(changes))
 }
 
-struct Flat {
-    script: Script,
-    bases: Bases,
+struct WrapperFlattener {
+    script: ShellScript,
+    bases: BaseFolders,
     has_functions: bool,
 }
 
-impl Flat {
-    fn all(&mut self, simples: Vec<Simple>, depth: usize) -> Result<(), NotUnderstood> {
+impl WrapperFlattener {
+    fn all(&mut self, simples: Vec<SimpleCommand>, depth: usize) -> Result<(), ShellAnalysisError> {
         for simple in simples {
             for (target, writes) in simple.redirects {
-                self.script.redirects.push(Redirect { target, writes, bases: self.bases.clone() });
+                self.script.redirects.push(ShellRedirect { target, writes, bases: self.bases.clone() });
             }
-            let command = Command { assignments: simple.assignments, words: simple.words, bases: self.bases.clone() };
+            let command =
+                ShellCommand { assignments: simple.assignments, words: simple.words, bases: self.bases.clone() };
             self.one(command, simple.repeats, depth)?;
         }
         Ok(())
     }
 
-    fn push(&mut self, command: Command) -> Result<(), NotUnderstood> {
+    fn push(&mut self, command: ShellCommand) -> Result<(), ShellAnalysisError> {
         if self.script.commands.len() >= COMMANDS {
-            return Err(NotUnderstood("there are too many commands"));
+            return Err(ShellAnalysisError("there are too many commands"));
         }
         self.script.commands.push(command);
         Ok(())
     }
 
     /// Reads a text that a program would run.
-    fn text(&mut self, text: &str, depth: usize) -> Result<(), NotUnderstood> {
+    fn text(&mut self, text: &str, depth: usize) -> Result<(), ShellAnalysisError> {
         let parsed = grammar::parse(text, depth + 1)?;
         self.has_functions |= parsed.has_functions;
-        self.bases.anywhere |= roams(&parsed);
+        self.bases.anywhere |= may_change_folder(&parsed);
         self.all(parsed.simples, depth + 1)
     }
 
-    fn one(&mut self, command: Command, repeats: bool, depth: usize) -> Result<(), NotUnderstood> {
+    fn one(&mut self, command: ShellCommand, repeats: bool, depth: usize) -> Result<(), ShellAnalysisError> {
         if depth > DEPTH {
-            return Err(NotUnderstood("the command is nested too deeply"));
+            return Err(ShellAnalysisError("the command is nested too deeply"));
         }
         let Some((program, rest)) = command.words.split_first() else {
             return if command.assignments.is_empty() { Ok(()) } else { self.push(command) };
         };
         let Some(name) = program.as_literal() else { return Err(DYNAMIC) };
         if SHELLS.contains(&name)
-            && let Some(text) = after_c(rest)?
+            && let Some(text) = script_after_c(rest)?
         {
             let text = text.to_owned();
             self.only_assignments(&command)?;
@@ -170,23 +180,35 @@ impl Flat {
     }
 
     /// What a wrapper runs, with the assignments before it.
-    fn inner(&mut self, outer: &Command, words: Vec<Word>, repeats: bool, depth: usize) -> Result<(), NotUnderstood> {
-        if words.first().is_none_or(|word| word.certainty != Certainty::Literal || word.text.is_empty()) {
+    fn inner(
+        &mut self,
+        outer: &ShellCommand,
+        words: Vec<ShellWord>,
+        repeats: bool,
+        depth: usize,
+    ) -> Result<(), ShellAnalysisError> {
+        if words.first().is_none_or(|word| word.certainty != WordCertainty::Literal || word.text.is_empty()) {
             return Err(DYNAMIC);
         }
-        let command = Command { assignments: outer.assignments.clone(), words, bases: outer.bases.clone() };
+        let command = ShellCommand { assignments: outer.assignments.clone(), words, bases: outer.bases.clone() };
         self.one(command, repeats, depth + 1)
     }
 
     /// Variables set before a program text count on their own.
-    fn only_assignments(&mut self, command: &Command) -> Result<(), NotUnderstood> {
+    fn only_assignments(&mut self, command: &ShellCommand) -> Result<(), ShellAnalysisError> {
         if command.assignments.is_empty() {
             return Ok(());
         }
-        self.push(Command { words: Vec::new(), ..command.clone() })
+        self.push(ShellCommand { words: Vec::new(), ..command.clone() })
     }
 
-    fn env(&mut self, command: &Command, rest: &[Word], repeats: bool, depth: usize) -> Result<(), NotUnderstood> {
+    fn env(
+        &mut self,
+        command: &ShellCommand,
+        rest: &[ShellWord],
+        repeats: bool,
+        depth: usize,
+    ) -> Result<(), ShellAnalysisError> {
         let from = past_options(rest, &options("i", "u", &["--ignore-environment", "--unset"], 0))?;
         let mut words = rest.get(from..).unwrap_or_default();
         let mut outer = command.clone();
@@ -204,7 +226,13 @@ impl Flat {
         self.inner(&outer, words.to_vec(), repeats, depth)
     }
 
-    fn xargs(&mut self, command: &Command, rest: &[Word], repeats: bool, depth: usize) -> Result<(), NotUnderstood> {
+    fn xargs(
+        &mut self,
+        command: &ShellCommand,
+        rest: &[ShellWord],
+        repeats: bool,
+        depth: usize,
+    ) -> Result<(), ShellAnalysisError> {
         let long = &[
             "--null",
             "--no-run-if-empty",
@@ -218,24 +246,24 @@ impl Flat {
         let from = past_options(rest, &options("0rtpxo", "nPLIsEda", long, 0))?;
         let mut words = rest.get(from..).unwrap_or_default().to_vec();
         if words.is_empty() {
-            words.push(Word::literal("echo"));
+            words.push(ShellWord::literal("echo"));
         }
         match replaced_by_input(rest.get(..from).unwrap_or_default())? {
             Some(sign) if words.first().is_some_and(|program| program.text.contains(sign)) => return Err(DYNAMIC),
             Some(sign) => {
                 for word in words.iter_mut().filter(|word| word.text.contains(sign)) {
-                    *word = Word::unknown(false);
+                    *word = ShellWord::unknown(false);
                 }
             }
-            None => words.push(Word::unknown(true)),
+            None => words.push(ShellWord::unknown(true)),
         }
         self.inner(command, words, repeats, depth)
     }
 
-    fn find(&mut self, command: Command, repeats: bool, depth: usize) -> Result<(), NotUnderstood> {
+    fn find(&mut self, command: ShellCommand, repeats: bool, depth: usize) -> Result<(), ShellAnalysisError> {
         let rest = command.words.get(1..).unwrap_or_default();
-        // Starting points from a file are nobody's guess.
-        if rest.iter().any(|word| word.certainty == Certainty::Unknown || word.text.starts_with("-files0")) {
+        // Starting points from a file are unknown.
+        if rest.iter().any(|word| word.certainty == WordCertainty::Unknown || word.text.starts_with("-files0")) {
             return Err(DYNAMIC);
         }
         let follows = rest.iter().any(|word| matches!(word.text.as_str(), "-L" | "-follow"));
@@ -247,16 +275,16 @@ impl Flat {
                 "-execdir" | "-okdir" => false,
                 _ => continue,
             };
-            let inner: Vec<Word> =
+            let inner: Vec<ShellWord> =
                 words.by_ref().take_while(|word| !matches!(word.text.as_str(), ";" | "+")).cloned().collect();
             for root in &roots {
                 let replaced = inner.iter().map(|word| match word.text.as_str() {
                     "{}" if in_place => {
                         let text = format!("{}/found", root.text.trim_end_matches('/'));
                         let known = text.len();
-                        Word { text, known, certainty: Certainty::Pattern, ..root.clone() }
+                        ShellWord { text, known, certainty: WordCertainty::Pattern, ..root.clone() }
                     }
-                    text if text.contains("{}") => Word::unknown(false),
+                    text if text.contains("{}") => ShellWord::unknown(false),
                     _ => word.clone(),
                 });
                 self.inner(&command, replaced.collect(), repeats, depth)?;
@@ -265,23 +293,26 @@ impl Flat {
         self.push(command)
     }
 
-    fn change_folder(&mut self, command: Command, repeats: bool) -> Result<(), NotUnderstood> {
+    fn change_folder(&mut self, command: ShellCommand, repeats: bool) -> Result<(), ShellAnalysisError> {
         let rest = command.words.get(1..).unwrap_or_default();
         let rest = match rest.split_first() {
             Some((first, later)) if first.text == "--" => later,
             Some(_) | None => rest,
         };
         let to = match rest {
-            [to] if to.certainty == Certainty::Literal && !to.text.starts_with('-') && !to.text.starts_with('+') => {
+            [to] if to.certainty == WordCertainty::Literal
+                && !to.text.starts_with('-')
+                && !to.text.starts_with('+') =>
+            {
                 Some(to.clone())
             }
             _ => None,
         };
-        let is_fixed = |to: &Word| to.home || to.text.starts_with('/');
+        let is_fixed = |to: &ShellWord| to.home || to.text.starts_with('/');
         match to.filter(|to| command.name() == "cd" && (is_fixed(to) || !repeats && !self.has_functions)) {
             Some(to) if is_fixed(&to) => self.bases.folders.push(to),
             Some(to) => {
-                let further: Vec<Word> = self.bases.folders.iter().map(|base| joined_path(base, &to)).collect();
+                let further: Vec<ShellWord> = self.bases.folders.iter().map(|base| joined_path(base, &to)).collect();
                 self.bases.folders.extend(further);
             }
             None => self.bases.anywhere = true,
@@ -295,33 +326,33 @@ impl Flat {
     }
 }
 
-fn joined_path(base: &Word, further: &Word) -> Word {
+fn joined_path(base: &ShellWord, further: &ShellWord) -> ShellWord {
     if base.text.is_empty() {
         return further.clone();
     }
     let text = format!("{}/{}", base.text, further.text);
     let known = text.len();
-    Word { text, known, ..base.clone() }
+    ShellWord { text, known, ..base.clone() }
 }
 
 /// Where `find` starts: the words before the first condition.
-pub(super) fn find_roots(rest: &[Word]) -> Vec<Word> {
-    let begins = |word: &&Word| word.text.starts_with(['-', '(', '!', ',']);
-    let roots: Vec<Word> = rest
+pub(super) fn find_roots(rest: &[ShellWord]) -> Vec<ShellWord> {
+    let begins = |word: &&ShellWord| word.text.starts_with(['-', '(', '!', ',']);
+    let roots: Vec<ShellWord> = rest
         .iter()
         .skip_while(|word| matches!(word.text.as_str(), "-H" | "-L" | "-P"))
         .take_while(|word| !begins(word))
         .cloned()
         .collect();
-    if roots.is_empty() { vec![Word::literal(".")] } else { roots }
+    if roots.is_empty() { vec![ShellWord::literal(".")] } else { roots }
 }
 
 /// How many words are options and operands of the wrapper itself.
-fn past_options(words: &[Word], known: &Options) -> Result<usize, NotUnderstood> {
+fn past_options(words: &[ShellWord], known: &WrapperOptions) -> Result<usize, ShellAnalysisError> {
     let mut at = 0;
     while let Some(word) = words.get(at) {
         let Some(text) = word.as_literal() else {
-            // SECURITY: a word nobody knows could be an option, or several words.
+            // SECURITY: an unknown word could be an option, or several words.
             if word.may_be_option() || word.splits {
                 return Err(DYNAMIC);
             }
@@ -363,14 +394,14 @@ fn past_options(words: &[Word], known: &Options) -> Result<usize, NotUnderstood>
         }
     }
     let operands = words.get(at..at + known.operands).unwrap_or_default();
-    if operands.len() < known.operands || operands.iter().any(|word| word.certainty != Certainty::Literal) {
+    if operands.len() < known.operands || operands.iter().any(|word| word.certainty != WordCertainty::Literal) {
         return if known.operands == 0 { Ok(at) } else { Err(DYNAMIC) };
     }
     Ok(at + known.operands)
 }
 
 /// What `xargs -I` replaces in the words of its program.
-fn replaced_by_input(options: &[Word]) -> Result<Option<&'static str>, NotUnderstood> {
+fn replaced_by_input(options: &[ShellWord]) -> Result<Option<&'static str>, ShellAnalysisError> {
     let mut words = options.iter();
     while let Some(word) = words.next() {
         let Some(at) = word.text.find('I').filter(|_| word.text.starts_with('-')) else { continue };
@@ -383,7 +414,7 @@ fn replaced_by_input(options: &[Word]) -> Result<Option<&'static str>, NotUnders
 }
 
 /// The text after `-c` of a shell, if there is one.
-fn after_c(words: &[Word]) -> Result<Option<&str>, NotUnderstood> {
+fn script_after_c(words: &[ShellWord]) -> Result<Option<&str>, ShellAnalysisError> {
     let mut words = words.iter();
     let mut takes_text = false;
     while let Some(word) = words.next() {
@@ -401,15 +432,15 @@ fn after_c(words: &[Word]) -> Result<Option<&str>, NotUnderstood> {
             return Err(UNKNOWN_OPTION);
         }
         takes_text |= letters.contains('c') && text.starts_with('-');
-        if letters.contains('o') && words.next().and_then(Word::as_literal).is_none() {
+        if letters.contains('o') && words.next().and_then(ShellWord::as_literal).is_none() {
             return Err(DYNAMIC);
         }
     }
     if takes_text { Err(DYNAMIC) } else { Ok(None) }
 }
 
-/// Words put together with blanks, as `eval` does.
-fn joined(words: &[Word]) -> Result<String, NotUnderstood> {
+/// Words joined with blanks, as `eval` does.
+fn joined(words: &[ShellWord]) -> Result<String, ShellAnalysisError> {
     let mut text = String::new();
     for word in words {
         if !text.is_empty() {

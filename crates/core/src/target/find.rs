@@ -1,22 +1,22 @@
-//! Which values of a call are targets.
+//! Finds the targets among the values of a call.
 //!
-//! Takes the arguments, and the manifest where there is one. With a manifest, its marked arguments are targets. Without,
-//! everything is that is not plainly a text, a time or a switch; and inside a text whatever has the shape of an address.
-//! Promise: an argument of a shape that cannot be read is a target nobody has met, so that it is asked about.
+//! Takes the arguments, and the manifest where there is one. With a manifest, its marked arguments are targets. Without
+//! one, every argument is a target except plain texts, times and switches; and inside a text, every address.
+//! Promise: an argument of a shape that cannot be read counts as a new target, so that it needs approval.
 
 use serde_json::{Map, Value};
 
 use super::naming::words_of;
-use super::values::{addresses, reaches};
-use super::{MOST, Target};
+use super::values::{addresses, is_reachable};
+use super::{CallTarget, MOST};
 use crate::capability::{Capability, ParamKind};
 use crate::recipients;
 
-/// Deepest nesting that is looked at.
+/// Deepest nesting that is read.
 const DEPTH: usize = 12;
 /// Words in the names of arguments that hold texts for people.
 ///
-/// No `query` and no `prompt` is among them: those are carried out, not read.
+/// Neither `query` nor `prompt` is among them: those are executed, not read.
 const TEXTS: [&str; 24] = [
     "body",
     "content",
@@ -53,12 +53,12 @@ const CALENDAR: [&str; 19] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "mon", "tue", "wed", "thu",
     "fri", "sat", "sun",
 ];
-/// Other words that times are made of.
+/// Other words that occur in times.
 const CLOCK: [&str; 10] = ["am", "pm", "utc", "gmt", "t", "z", "st", "nd", "rd", "th"];
-/// Words in the names of arguments that say how much.
+/// Words in the names of arguments that hold amounts.
 const AMOUNTS: [&str; 10] = ["amount", "sum", "price", "total", "quantity", "qty", "fee", "cost", "value", "balance"];
 
-/// Words in the names of arguments whose keys say who: `permissions: {ana: write}`.
+/// Words in the names of arguments whose keys are people: `permissions: {ana: write}`.
 const PEOPLE: [&str; 28] = [
     "to",
     "cc",
@@ -90,12 +90,12 @@ const PEOPLE: [&str; 28] = [
     "amounts",
 ];
 
-/// The role of everyone a message goes to, whatever line of it they stand in.
+/// The role of all recipients of a message, whichever line they stand in.
 pub(crate) const RECIPIENT: &str = "recipient";
 
 /// The targets a manifest marks.
 #[must_use]
-pub fn of_capability(spec: &Capability, arguments: &Map<String, Value>) -> Vec<Target> {
+pub fn of_capability(spec: &Capability, arguments: &Map<String, Value>) -> Vec<CallTarget> {
     let mut found = Vec::new();
     for param in spec.params.iter().filter(|param| param.target) {
         let Some(value) = arguments.get(&param.name) else { continue };
@@ -108,9 +108,9 @@ pub fn of_capability(spec: &Capability, arguments: &Map<String, Value>) -> Vec<T
     cut(found)
 }
 
-/// The targets of a tool nobody described.
+/// The targets of a tool without a description.
 #[must_use]
-pub fn of_unknown(arguments: &Map<String, Value>) -> Vec<Target> {
+pub fn of_unknown(arguments: &Map<String, Value>) -> Vec<CallTarget> {
     let mut found = Vec::new();
     for (name, value) in arguments {
         unknown(name, name, value, 0, &mut found);
@@ -118,37 +118,37 @@ pub fn of_unknown(arguments: &Map<String, Value>) -> Vec<Target> {
     cut(found)
 }
 
-fn cut(mut found: Vec<Target>) -> Vec<Target> {
+fn cut(mut found: Vec<CallTarget>) -> Vec<CallTarget> {
     if found.len() > MOST {
         found.truncate(MOST);
-        found.push(Target::unreadable("more"));
+        found.push(CallTarget::unreadable("more"));
     }
     found
 }
 
-/// Everyone a recipients argument names. One that can be read in two ways is nobody's.
-fn people(name: &str, value: &Value, found: &mut Vec<Target>) {
-    let list = recipients::read(value);
+/// Everyone a recipients argument names. An ambiguous one matches no known target.
+fn people(name: &str, value: &Value, found: &mut Vec<CallTarget>) {
+    let list = recipients::parse_recipients(value);
     if list.is_empty() && !value.is_null() && *value != Value::Array(Vec::new()) {
-        found.push(Target::unreadable(name));
+        found.push(CallTarget::unreadable(name));
     }
     for recipient in list {
         match recipient.domain() {
-            Some(_) => found.push(Target::new(name, &recipient.address, false).in_role(RECIPIENT)),
-            None => found.push(Target::unreadable(name)),
+            Some(_) => found.push(CallTarget::new(name, &recipient.address, false).in_role(RECIPIENT)),
+            None => found.push(CallTarget::unreadable(name)),
         }
     }
 }
 
 /// Every single value.
-fn leaves(name: &str, value: &Value, amount: bool, depth: usize, found: &mut Vec<Target>) {
+fn leaves(name: &str, value: &Value, amount: bool, depth: usize, found: &mut Vec<CallTarget>) {
     match value {
         Value::Null | Value::Bool(_) => {}
-        Value::Number(number) => found.push(Target::new(name, &number.to_string(), amount)),
+        Value::Number(number) => found.push(CallTarget::new(name, &number.to_string(), amount)),
         Value::String(text) if text.trim().is_empty() => {}
-        Value::String(text) => found.push(Target::new(name, text, amount)),
+        Value::String(text) => found.push(CallTarget::new(name, text, amount)),
         Value::Array(_) | Value::Object(_) if depth >= DEPTH || found.len() > MOST => {
-            found.push(Target::unreadable(name));
+            found.push(CallTarget::unreadable(name));
         }
         Value::Array(list) => {
             for (n, item) in list.iter().enumerate() {
@@ -157,18 +157,18 @@ fn leaves(name: &str, value: &Value, amount: bool, depth: usize, found: &mut Vec
         }
         Value::Object(map) => {
             for (key, item) in map {
-                found.push(Target::new(name, key, false));
+                found.push(CallTarget::new(name, key, false));
                 leaves(&format!("{name}.{key}"), item, amount, depth + 1, found);
             }
         }
     }
 }
 
-/// One argument of a tool nobody described. `name` is the word that says what it is, `place` where it stands.
-fn unknown(place: &str, name: &str, value: &Value, depth: usize, found: &mut Vec<Target>) {
+/// One argument of a tool without a description. `name` is the word that says what it is, `place` its position.
+fn unknown(place: &str, name: &str, value: &Value, depth: usize, found: &mut Vec<CallTarget>) {
     match value {
         Value::Array(_) | Value::Object(_) if depth >= DEPTH || found.len() > MOST => {
-            found.push(Target::unreadable(place));
+            found.push(CallTarget::unreadable(place));
         }
         Value::Array(list) => {
             for (n, item) in list.iter().enumerate() {
@@ -179,14 +179,14 @@ fn unknown(place: &str, name: &str, value: &Value, depth: usize, found: &mut Vec
             // The keys of a list's items are names of fields.
             let people = says(name, &PEOPLE) && !place.ends_with(']');
             for (key, item) in map {
-                if people || reaches(key) {
-                    found.push(Target::new(place, key, false));
+                if people || is_reachable(key) {
+                    found.push(CallTarget::new(place, key, false));
                 }
                 unknown(&format!("{place}.{key}"), key, item, depth + 1, found);
             }
         }
         Value::String(text) if is_prose(name) => {
-            found.extend(addresses(text).iter().map(|address| Target::new(place, address, false).quoted()));
+            found.extend(addresses(text).iter().map(|address| CallTarget::new(place, address, false).quoted()));
         }
         Value::String(text) if is_moment(name, text) => {}
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
@@ -195,7 +195,7 @@ fn unknown(place: &str, name: &str, value: &Value, depth: usize, found: &mut Vec
     }
 }
 
-/// Whether the last word of a name is among these. It says what the argument is: a `message_id` is no message, a
+/// Whether the last word of a name is among these. It says what the argument is: a `message_id` is not a message, a
 /// `text_body` is a text.
 fn says(name: &str, words: &[&str]) -> bool {
     words_of(name).last().is_some_and(|last| words.contains(&last.as_str()))

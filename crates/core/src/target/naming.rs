@@ -1,11 +1,11 @@
-//! Names of tools and arguments, cut into words, and what those words say.
+//! Splits names of tools and arguments into words, and reads their meaning.
 //!
 //! Takes a name such as `force_push` or `zipCode`; answers whether it deletes, pays, hands over, forces or is executed.
-//! Promise: a name is cut the same way everywhere, so that risk, learning and bounds agree about it.
+//! Promise: a name is split the same way everywhere, so that risk, learning and bounds agree about it.
 
 use serde_json::{Map, Value};
 
-/// Deepest nesting of arguments that is looked at.
+/// Deepest nesting of arguments that is read.
 const DEPTH: usize = 12;
 
 /// Words of tools that remove something.
@@ -44,10 +44,10 @@ const PAYS: [&str; 16] = [
     "subscribe",
     "transfer",
 ];
-/// Words of arguments that say how much money, or where it goes.
+/// Words of arguments that say how much money is moved, or where it goes.
 const MONEY: [&str; 11] =
     ["amount", "amounts", "price", "fee", "cost", "iban", "currency", "payment", "payments", "payout", "sum"];
-/// Words of tools that change who owns or may do something.
+/// Words of tools that change ownership or permissions.
 const OWNS: [&str; 13] = [
     "owner",
     "owners",
@@ -65,7 +65,7 @@ const OWNS: [&str; 13] = [
 ];
 /// Words of tools and switches that override a protection.
 const FORCES: [&str; 6] = ["force", "forced", "overwrite", "override", "bypass", "unsafe"];
-/// Words of arguments whose value is carried out.
+/// Words of arguments whose value is executed.
 const EXECUTED: [&str; 20] = [
     "code",
     "command",
@@ -93,7 +93,7 @@ const EXECUTED_ANYWHERE: [&str; 7] = ["command", "cmd", "script", "sql", "shell"
 /// Words before `code` that make it a number in a table.
 const CODED: [&str; 12] =
     ["zip", "postal", "post", "country", "currency", "area", "status", "error", "exit", "language", "lang", "reason"];
-/// Words of tools that carry out what they are given.
+/// Words of tools that execute what they are given.
 const EXECUTES: [&str; 13] = [
     "bash",
     "sh",
@@ -143,12 +143,12 @@ pub(crate) fn pays(name: &str) -> bool {
     has(name, &PAYS)
 }
 
-/// Whether a tool of this name carries out what it is given.
+/// Whether a tool of this name executes what it is given.
 pub(crate) fn executes(verb: &str) -> bool {
     has(verb, &EXECUTES)
 }
 
-/// Whether the value of an argument of this name is carried out.
+/// Whether the value of an argument of this name is executed.
 pub(crate) fn is_executed(argument: &str) -> bool {
     let words = words_of(argument);
     let is = |word: &String, list: &[&str]| list.contains(&word.as_str());
@@ -167,7 +167,7 @@ pub(crate) fn is_command(argument: &str) -> bool {
     matches!(words_of(argument).last().map(String::as_str), Some("command" | "cmd"))
 }
 
-/// Whether an approval of such a call says nothing about the next: it deletes, pays, hands over or overrides.
+/// Whether such a call must be approved each time: it deletes, pays, hands over or overrides.
 pub(crate) fn is_decided_each_time(verb: &str, arguments: &Map<String, Value>) -> bool {
     [&DELETES[..], &PAYS, &OWNS, &FORCES].iter().any(|words| has(verb, words))
         || forces(arguments, 0)
@@ -182,7 +182,7 @@ fn forces(arguments: &Map<String, Value>, depth: usize) -> bool {
     })
 }
 
-/// Whether any object directly in a value, or in its list, is so.
+/// Whether any object directly in a value, or in its list, satisfies the test.
 fn below(value: &Value, is: impl Fn(&Map<String, Value>) -> bool + Copy) -> bool {
     match value {
         Value::Object(map) => is(map),

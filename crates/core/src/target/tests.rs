@@ -1,4 +1,4 @@
-//! Targets found and compared, whole.
+//! Targets found and compared in full.
 
 use super::*;
 use crate::capability::Catalogue;
@@ -16,12 +16,12 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 /// The family of a mail.
-fn mail() -> Option<Family> {
-    Family::of(&CapabilityName::new("custom:mail").unwrap(), None, &Map::new())
+fn mail() -> Option<CapabilityFamily> {
+    CapabilityFamily::of(&CapabilityName::new("custom:mail").unwrap(), None, &Map::new())
 }
 
 fn asked(task: &str, value: &str) -> bool {
-    Text::new(task).holds(&Target::new("x", value, false))
+    TextValues::new(task).contains_target(&CallTarget::new("x", value, false))
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_target_is_asked_for_only_as_a_whole_value() {
         ("Book the Riverside View Hotel", "Riverside Hotel"),
         ("Book the Riverside View Hotel", "Riverside View Hotel Annex"),
         ("Send it to alice", "аlice"),
-        // Punctuation of a text is nobody's; that of a call says something else.
+        // Punctuation in a text belongs to no value; in a call it changes the value.
         ("Send it to ana@corp.example", "_ana@corp.example"),
         ("Send it to ana@corp.example", "'ana@corp.example"),
         ("Send it to ana@corp.example", "*ana@corp.example"),
@@ -84,7 +84,8 @@ fn a_target_is_asked_for_only_as_a_whole_value() {
 #[test]
 fn a_bare_number_names_something_only_where_it_is_called_one() {
     assert!(!asked("What do we do on June 13?", "13") && asked("Delete the file with ID '13'.", "13"));
-    let amount = |task: &str, value: &str| Text::new(task).holds(&Target::new("amount", value, true));
+    let amount =
+        |task: &str, value: &str| TextValues::new(task).contains_target(&CallTarget::new("amount", value, true));
     assert!(amount("Pay 13 to Bob", "13.0") && !amount("Pay 13 to Bob", "130"));
 }
 
@@ -101,7 +102,10 @@ fn a_manifest_says_which_arguments_are_targets() {
     let targets = of_capability(spec, &arguments);
     let shown: Vec<_> = targets.iter().map(|t| (t.argument.as_str(), t.value.as_str())).collect();
     assert_eq!(shown, [("to", "ana@corp.example"), ("to", "bob@corp.example"), ("cc", "")]);
-    assert!(!Text::new("not an address").holds(&targets[2]), "what cannot be read was asked for by nobody");
+    assert!(
+        !TextValues::new("not an address").contains_target(&targets[2]),
+        "what cannot be read was asked for by nobody"
+    );
 }
 
 #[test]
@@ -173,42 +177,48 @@ fn too_many_or_too_deep_is_a_target_nobody_has_met() {
 
 #[test]
 fn what_was_met_is_found_again_and_only_in_its_own_session() {
-    let met = Met::of("Please wire it to evil@example.net (Mallory Smith)", 1);
-    let target = |value: &str| Target::new("to", value, false);
+    let met = TextValueHashes::of("Please wire it to evil@example.net (Mallory Smith)", 1);
+    let target = |value: &str| CallTarget::new("to", value, false);
     assert!(met.has(&target("evil@example.net"), 1) && met.has(&target("Mallory Smith"), 1));
     assert!(!met.has(&target("evil@example.net"), 2), "numbers of another session say nothing");
     assert!(!met.has(&target("example.net"), 1) && !met.has(&target(""), 1));
-    assert_eq!(Met::from_bytes(&met.to_bytes()), met);
+    assert_eq!(TextValueHashes::from_bytes(&met.to_bytes()), met);
 }
 
 #[test]
 fn what_people_wrote_down_is_known_whole_by_domain_or_by_folder() {
-    let target = |value: &str| Target::new("to", value, false);
-    assert!(target("Ana@corp.example").is("ana@corp.example") && target("ana@corp.example").is("@corp.example"));
-    assert!(!target("ana@evil.corp.example").is("@corp.example") && !target("corp.example").is("@corp.example"));
-    assert!(target("/desk/a/b").is("/desk/") && !target("/desk/../etc/passwd").is("/desk/"));
-    assert!(!target("/deskside/a").is("/desk/") && !target("/desk/").is("/desk/"));
-    assert!(target("/desk/my plans/a.txt").is("/desk/") && target("/desk/a/").is("/desk/"));
+    let target = |value: &str| CallTarget::new("to", value, false);
+    assert!(
+        target("Ana@corp.example").matches_written("ana@corp.example")
+            && target("ana@corp.example").matches_written("@corp.example")
+    );
+    assert!(
+        !target("ana@evil.corp.example").matches_written("@corp.example")
+            && !target("corp.example").matches_written("@corp.example")
+    );
+    assert!(target("/desk/a/b").matches_written("/desk/") && !target("/desk/../etc/passwd").matches_written("/desk/"));
+    assert!(!target("/deskside/a").matches_written("/desk/") && !target("/desk/").matches_written("/desk/"));
+    assert!(target("/desk/my plans/a.txt").matches_written("/desk/") && target("/desk/a/").matches_written("/desk/"));
     for out in
         ["/desk/..", "/desk/./..", "/desk/a/..", "/desk//etc", "/desk/a\\..\\..", "/desk/%2e%2e/etc", "../desk/a"]
     {
-        assert!(!target(out).is("/desk/"), "{out}");
+        assert!(!target(out).matches_written("/desk/"), "{out}");
     }
     let agent = AgentName::new("clerk").unwrap();
     assert_eq!(
-        target("Ana@corp.example").print(&agent, mail().as_ref()),
-        target("ana@corp.example").print(&agent, mail().as_ref())
+        target("Ana@corp.example").fingerprint(&agent, mail().as_ref()),
+        target("ana@corp.example").fingerprint(&agent, mail().as_ref())
     );
     assert_ne!(
-        target("ana@corp.example").print(&agent, mail().as_ref()),
-        target("ana@corp.example").print(&AgentName::new("b").unwrap(), mail().as_ref())
+        target("ana@corp.example").fingerprint(&agent, mail().as_ref()),
+        target("ana@corp.example").fingerprint(&AgentName::new("b").unwrap(), mail().as_ref())
     );
     assert_eq!(
-        Target::new("amount", "50", true).print(&agent, mail().as_ref()),
+        CallTarget::new("amount", "50", true).fingerprint(&agent, mail().as_ref()),
         None,
         "an amount is not known for ever"
     );
-    assert_eq!(Target::unreadable("to").print(&agent, mail().as_ref()), None);
+    assert_eq!(CallTarget::unreadable("to").fingerprint(&agent, mail().as_ref()), None);
 }
 
 #[test]
@@ -221,8 +231,8 @@ fn what_is_known_is_known_for_one_family_and_one_role_and_never_from_a_text() {
         let Value::Object(map) = arguments else { panic!() };
         let found = spec.map_or_else(|| of_unknown(&map), |spec| of_capability(spec, &map));
         assert!(!found.is_empty(), "{name} has no targets");
-        let family = Family::of(&capability, spec, &map);
-        found.iter().map(|target| target.print(&agent, family.as_ref())).collect()
+        let family = CapabilityFamily::of(&capability, spec, &map);
+        found.iter().map(|target| target.fingerprint(&agent, family.as_ref())).collect()
     };
     let to = |field: &str| json!({field: "ana@corp.example"});
     let sent = prints("email.send", to("to"));
@@ -266,8 +276,8 @@ proptest! {
 
     #[test]
     fn any_text_is_cut_without_trouble(text in "\\PC{0,200}") {
-        let met = Met::of(&text, 7);
-        prop_assert_eq!(Met::from_bytes(&met.to_bytes()), met);
+        let met = TextValueHashes::of(&text, 7);
+        prop_assert_eq!(TextValueHashes::from_bytes(&met.to_bytes()), met);
         let Value::Object(map) = json!({"x": &text, "body": &text}) else { unreachable!() };
         let _found = of_unknown(&map);
     }

@@ -1,8 +1,8 @@
-//! Values in texts: cut out whole, each in one normal spelling.
+//! Finds values in texts: each in full, in one normal spelling.
 //!
 //! Takes a text; gives its values in order. Promise: a value is what stands between blanks, brackets and quotation
-//! marks, with or without the punctuation around it; nothing shorter is ever a value. The value of a call is taken
-//! exactly: `_ana@corp.example` and `reports*` are others than what stands in the text.
+//! marks, with or without the punctuation around it; a shorter piece is never a value. The value of a call is read
+//! exactly: `_ana@corp.example` and `reports*` differ from the values in the text.
 
 /// What separates the parts of any value.
 fn blank(c: char) -> bool {
@@ -21,7 +21,7 @@ fn coins(c: char) -> bool {
 
 /// What separates them in prose, too.
 fn parts(stretch: &str) -> impl Iterator<Item = &str> {
-    // A link may hold commas and equals signs, and what stands behind them there is no value of its own.
+    // A link may contain commas and equals signs, and the text behind them is not a value of its own.
     let link = stretch.contains("://") || strip(stretch.trim_matches(around), "www.").is_some();
     stretch.split(move |c| "()[]".contains(c) || (!link && ",;=".contains(c)))
 }
@@ -34,21 +34,21 @@ fn around(c: char) -> bool {
 /// Words after which a bare number is a name.
 const NUMBERED: [&str; 6] = ["id", "ids", "number", "no", "nr", "num"];
 
-/// A text in which values are looked for: its values in order, each in every spelling that means it.
+/// A text in which values are searched: its values in order, each in every spelling that means it.
 #[derive(Clone)]
-pub struct Text {
-    /// As blanks cut it, as links stand in it, as prose does.
+pub struct TextValues {
+    /// Cut at blanks, as links stand in it, as prose does.
     cuts: [Vec<Vec<String>>; 3],
 }
 
-impl std::fmt::Debug for Text {
+impl std::fmt::Debug for TextValues {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [stretches, ..] = &self.cuts;
         f.debug_struct("Text").field("values", &stretches.len()).finish_non_exhaustive()
     }
 }
 
-impl Text {
+impl TextValues {
     /// Cuts a text into its values.
     #[must_use]
     pub fn new(text: &str) -> Self {
@@ -63,14 +63,14 @@ impl Text {
         }
     }
 
-    /// Whether a target stands in it as a whole value, its parts one after the other.
+    /// Whether a target stands in it as a full value, its parts one after the other.
     #[must_use]
-    pub fn holds(&self, target: &super::Target) -> bool {
+    pub fn contains_target(&self, target: &super::CallTarget) -> bool {
         let wanted = target.forms.as_slice();
         let is = |here: &Vec<String>, wanted: &String| here.contains(wanted);
         match wanted {
             [] => false,
-            // The 13 of `June 13` is no file. A bare number names something only where it is called a number.
+            // The 13 of `June 13` is not a file. A bare number names something only where it is called a number.
             [number] if !target.amount && is_digits(number) => self.cuts.iter().any(|all| {
                 all.windows(2).any(|pair| match pair {
                     [word, own] => is(own, number) && word.iter().any(|word| NUMBERED.contains(&word.as_str())),
@@ -88,7 +88,7 @@ impl Text {
     }
 }
 
-/// The parts of the value of a call, exactly as the call has them: what stands around them belongs to them. Nothing when
+/// The parts of the value of a call, exactly as in the call: punctuation around them belongs to them. Empty when
 /// there is no word in them.
 pub(super) fn forms(value: &str) -> Vec<String> {
     let parts: Vec<&str> = value.split(blank).filter(|part| !part.is_empty()).collect();
@@ -98,8 +98,8 @@ pub(super) fn forms(value: &str) -> Vec<String> {
     parts.into_iter().map(normal).collect()
 }
 
-/// Every spelling a stretch of a text stands for: with the punctuation around it and without, `Bob's` and `Bob`, `#general`
-/// and `general`, `$50` and `50`. Only a text is read that generously, never the value of a call.
+/// Every spelling that a piece of a text stands for: with the punctuation around it and without, `Bob's` and `Bob`,
+/// `#general` and `general`, `$50` and `50`. Only a text is read that generously, never the value of a call.
 fn spellings(stretch: &str) -> Vec<String> {
     let bare = stretch.trim_matches(|c| around(c) || separates(c));
     let whose = bare.strip_suffix("'s").or_else(|| bare.strip_suffix("’s")).unwrap_or(bare);
@@ -127,11 +127,11 @@ fn normal(part: &str) -> String {
     if let Some(amount) = amount(part) {
         return amount;
     }
-    // Names are written in any case; whatever has a digit or a sign in it may mean something else in another.
+    // Names are written in any case; a part with a digit or a sign in it may mean something else in another case.
     if part.chars().all(char::is_alphabetic) { part.to_lowercase() } else { part.to_owned() }
 }
 
-/// Without the beginning, in whatever case it stands.
+/// The text without this beginning, in any case.
 fn strip<'t>(text: &'t str, start: &str) -> Option<&'t str> {
     let head = text.get(..start.len())?;
     head.eq_ignore_ascii_case(start).then(|| text.get(start.len()..)).flatten()
@@ -148,7 +148,7 @@ pub(crate) fn is_address(part: &str) -> bool {
         && domain.split('.').all(|label| !label.is_empty())
 }
 
-/// An address on the network: the host in lower case, the rest as it stands, since one letter there is another page.
+/// An address on the network: the host in lower case, the rest unchanged, since another letter can be another page.
 fn web(part: &str) -> Option<String> {
     let bare = strip(part, "https://").or_else(|| strip(part, "http://"));
     let named = bare.unwrap_or(part);
@@ -182,7 +182,7 @@ fn amount(part: &str) -> Option<String> {
     if digits.contains('.') && !is_digits(fraction) {
         return None;
     }
-    // A leading nought belongs to a number of a file or a telephone, not to an amount.
+    // A leading zero belongs to the number of a file or a telephone, not to an amount.
     if number.len() > 1 && number.starts_with('0') {
         return None;
     }
@@ -201,7 +201,7 @@ const FILES: [&str; 28] = [
     "html", "htm", "png", "jpg", "jpeg", "gif", "svg", "gz", "tar", "log", "ics", "eml", "js",
 ];
 
-/// Addresses inside a text of which nobody says that it names one: mail, links, hosts, accounts, telephone numbers.
+/// Addresses inside a text, where no argument name announces them: mail, links, hosts, accounts, telephone numbers.
 pub(crate) fn addresses(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut note = |part: &str| {
@@ -212,7 +212,7 @@ pub(crate) fn addresses(text: &str) -> Vec<String> {
     let mut digits = String::new();
     for part in text.split(separates).flat_map(parts) {
         let part = part.trim_matches(around);
-        if reaches(part) {
+        if is_reachable(part) {
             note(part);
         }
         // Accounts and telephone numbers are written in groups.
@@ -220,7 +220,7 @@ pub(crate) fn addresses(text: &str) -> Vec<String> {
             digits.push_str(part);
             continue;
         }
-        if !reaches(part) && is_account(&digits) {
+        if !is_reachable(part) && is_account(&digits) {
             note(&digits);
         }
         digits.clear();
@@ -234,7 +234,7 @@ pub(crate) fn addresses(text: &str) -> Vec<String> {
     found
 }
 
-/// Longest number, groups and all, that is one of an account or a telephone.
+/// Longest number, including its groups, that can be an account or a telephone number.
 const LONGEST_NUMBER: usize = 48;
 
 /// Whether it can be a group of a longer number: `DE89`, `3704`, `+1`, `555`.
@@ -246,8 +246,8 @@ fn is_group(part: &str) -> bool {
         && part.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || "+-./".contains(c))
 }
 
-/// Whether a part says where: something one can write to, open, pay or call.
-pub(super) fn reaches(part: &str) -> bool {
+/// Whether a part is an address: something one can write to, open, pay or call.
+pub(super) fn is_reachable(part: &str) -> bool {
     is_address(part) || is_web(part) || is_account(part)
 }
 
@@ -255,7 +255,7 @@ fn is_web(part: &str) -> bool {
     if strip(part, "www.").is_some() || part.contains("://") || part.starts_with("//") {
         return true;
     }
-    // Dots of other scripts lead to the same host.
+    // Dots of other scripts resolve to the same host.
     let part = part.replace(['。', '．', '｡'], ".");
     let (host, rest) = part.split_at(part.find(['/', '?', '#', ':']).unwrap_or(part.len()));
     let last = host.rsplit('.').next().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! The file a backup is: a header in the clear, then chunks that only its key opens.
+//! The backup file: a plain-text header, then chunks that only its key opens.
 //!
 //! Takes files one after the other; gives them back in the same order. The first line is a JSON header, the second its
-//! SHA-256; then follow chunks of XChaCha20-Poly1305, all but the last of one size, each with its number and whether it is
-//! the last in its nonce, and the header in its associated data. Promise: a flipped bit, a missing end, an added byte, a
-//! chunk in another place or of another backup are all noticed, and the place is named.
+//! SHA-256; then follow chunks of XChaCha20-Poly1305, all but the last of one size, each with its number and whether it
+//! is the last in its nonce, and the header in its associated data. Promise: a flipped bit, a missing end, an added
+//! byte, and a chunk from another place or another backup are all detected, and the error names the place.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -12,83 +12,83 @@ use chacha20poly1305::{Key, KeyInit as _, XChaCha20Poly1305, XNonce};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sluice_core::backup::FORM;
-use sluice_core::{Entropy, Timestamp, hex};
+use sluice_core::{Entropy, UtcMillis, hex};
 use zeroize::Zeroizing;
 
 use super::BackupError;
-use super::lock::{BackupKey, BackupLock, LockParams};
+use super::lock::{BackupKey, BackupLock, BackupLockParams};
 
-/// Bytes of a chunk before it is sealed.
+/// The bytes of a chunk before it is sealed.
 const CHUNK: usize = 64 << 10;
-/// What sealing adds.
+/// The bytes that sealing adds.
 const TAG: usize = 16;
 /// Random bytes of a nonce; the rest is the number of the chunk and whether it is the last.
 const PREFIX: usize = 19;
-/// Longest header line.
+/// The longest header line, in bytes.
 const LONGEST_HEADER: u64 = 16 << 10;
-/// Longest head of one file.
+/// The longest head of one file, in bytes.
 const LONGEST_HEAD: usize = 64 << 10;
 
-/// What a container holds.
+/// The kind of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContainerKind {
     /// A backup.
     Backup,
-    /// The keys that belong to one.
+    /// The keys that belong to a backup.
     Keys,
 }
 
-/// What a container says in the clear.
+/// The plain-text header of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Header {
-    /// The form of backups.
+pub struct ContainerHeader {
+    /// The format name of backups.
     pub form: String,
-    /// What it holds.
+    /// The kind of the container.
     pub kind: ContainerKind,
-    /// Names the backup.
+    /// The id of the backup.
     pub backup: String,
-    /// When it was begun.
-    pub created_at: Timestamp,
-    /// The gateway.
+    /// When the backup was started.
+    pub created_at: UtcMillis,
+    /// The instance id of the gateway.
     pub instance: Option<String>,
-    /// How its key is found.
-    pub lock: LockParams,
-    /// The data key, sealed under what the lock gives, in hex.
+    /// How the key of the container is derived.
+    pub lock: BackupLockParams,
+    /// The data key, sealed under the key from the lock, in hex.
     wrapped: String,
     /// The first part of every nonce, in hex.
     nonce: String,
 }
 
-/// What a new container says of itself.
+/// The header fields of a new container.
 #[derive(Debug, Clone)]
-pub(super) struct Label<'a> {
+pub(super) struct ContainerLabel<'a> {
     pub kind: ContainerKind,
     pub backup: &'a str,
-    pub created_at: Timestamp,
+    pub created_at: UtcMillis,
     pub instance: Option<String>,
 }
 
-/// The head of one file inside.
+/// The head of one file in a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct EntryHead {
+pub(super) struct ContainerEntryHeader {
     pub path: String,
     pub size: u64,
     pub mode: u32,
 }
 
-/// What seals and opens the chunks of one container.
-struct Sealer {
+/// Seals and opens the chunks of one container.
+struct ContainerChunkCipher {
     cipher: XChaCha20Poly1305,
     prefix: [u8; PREFIX],
-    /// The hash of the header: a chunk belongs to this container alone.
+    /// The hash of the header, which binds each chunk to this container.
     header: [u8; 32],
     next: u32,
 }
 
-impl Sealer {
+impl ContainerChunkCipher {
     fn nonce(&mut self, is_last: bool) -> Result<XNonce, BackupError> {
         let number = self.next;
         self.next = number.checked_add(1).ok_or_else(|| BackupError::Key("the backup is too long".into()))?;
@@ -102,13 +102,18 @@ impl Sealer {
 /// A container that is being written.
 pub(super) struct ContainerWriter<W: Write> {
     out: W,
-    sealer: Sealer,
+    sealer: ContainerChunkCipher,
     waiting: Zeroizing<Vec<u8>>,
 }
 
 impl<W: Write> ContainerWriter<W> {
-    /// Begins a container.
-    pub fn begin(mut out: W, label: &Label<'_>, lock: &BackupLock, entropy: &dyn Entropy) -> Result<Self, BackupError> {
+    /// Starts a container.
+    pub fn begin(
+        mut out: W,
+        label: &ContainerLabel<'_>,
+        lock: &BackupLock,
+        entropy: &dyn Entropy,
+    ) -> Result<Self, BackupError> {
         let (wrapping, params) = lock.wrap_key(entropy)?;
         let mut data_key = Zeroizing::new([0; 32]);
         let (mut prefix, mut nonce) = ([0; PREFIX], [0; 24]);
@@ -118,7 +123,7 @@ impl<W: Write> ContainerWriter<W> {
         let bound = bound(label.kind, label.backup);
         let payload = Payload { msg: data_key.as_slice(), aad: bound.as_bytes() };
         let sealed = cipher(&wrapping).encrypt(&XNonce::from(nonce), payload).map_err(|_| BackupError::WrongKey)?;
-        let header = Header {
+        let header = ContainerHeader {
             form: FORM.to_owned(),
             kind: label.kind,
             backup: label.backup.to_owned(),
@@ -131,12 +136,12 @@ impl<W: Write> ContainerWriter<W> {
         let line = serde_json::to_string(&header).map_err(|error| BackupError::Write(error.into()))?;
         let hash: [u8; 32] = Sha256::digest(line.as_bytes()).into();
         write!(out, "{line}\n{}\n", hex::encode(&hash)).map_err(BackupError::Write)?;
-        let sealer = Sealer { cipher: cipher(&data_key), prefix, header: hash, next: 0 };
+        let sealer = ContainerChunkCipher { cipher: cipher(&data_key), prefix, header: hash, next: 0 };
         Ok(Self { out, sealer, waiting: Zeroizing::new(Vec::with_capacity(CHUNK)) })
     }
 
     /// Adds a file of a known size.
-    pub fn file(&mut self, head: &EntryHead, mut content: impl Read) -> Result<String, BackupError> {
+    pub fn file(&mut self, head: &ContainerEntryHeader, mut content: impl Read) -> Result<String, BackupError> {
         let text = serde_json::to_vec(head).map_err(|error| BackupError::Write(error.into()))?;
         let length = u32::try_from(text.len()).map_err(|error| BackupError::Write(io::Error::other(error)))?;
         self.put(&length.to_be_bytes())?;
@@ -156,7 +161,7 @@ impl<W: Write> ContainerWriter<W> {
 
     fn put(&mut self, mut bytes: &[u8]) -> Result<(), BackupError> {
         while !bytes.is_empty() {
-            // A full chunk waits until more comes: only then it is known not to be the last.
+            // A full chunk waits until more data comes: only then is it known not to be the last.
             if self.waiting.len() == CHUNK {
                 self.seal(false)?;
             }
@@ -176,7 +181,7 @@ impl<W: Write> ContainerWriter<W> {
         Ok(())
     }
 
-    /// Ends the container. Before this, nothing opens it to its end.
+    /// Finishes the container. Before this, it cannot be opened to its end.
     pub fn finish(mut self) -> Result<W, BackupError> {
         self.seal(true)?;
         self.out.flush().map_err(BackupError::Write)?;
@@ -187,26 +192,26 @@ impl<W: Write> ContainerWriter<W> {
 /// A container that is being read.
 pub(super) struct ContainerReader<R: Read> {
     from: BufReader<R>,
-    sealer: Sealer,
-    /// The plain bytes of the chunk at hand, and how many of them were taken.
+    sealer: ContainerChunkCipher,
+    /// The decrypted bytes of the current chunk, and how many of them were taken.
     plain: Zeroizing<Vec<u8>>,
     taken: usize,
     is_over: bool,
-    /// Where in the file the next chunk begins.
+    /// The position of the next chunk in the file.
     at: u64,
-    /// What is being read, for whoever has to say what is damaged.
+    /// What is being read, for error texts.
     reading: String,
 }
 
-/// Reads what a container says in the clear.
+/// Reads the plain-text header of a container.
 ///
 /// # Errors
-/// When it is no container, or its header is damaged.
-pub fn header(from: &mut impl BufRead) -> Result<Header, BackupError> {
+/// When the file is not a container, or its header is damaged.
+pub fn header(from: &mut impl BufRead) -> Result<ContainerHeader, BackupError> {
     read_header(from).map(|(header, _, _)| header)
 }
 
-fn read_header(from: &mut impl BufRead) -> Result<(Header, [u8; 32], u64), BackupError> {
+fn read_header(from: &mut impl BufRead) -> Result<(ContainerHeader, [u8; 32], u64), BackupError> {
     let mut line = Vec::new();
     let mut next = |what: &str| -> Result<Vec<u8>, BackupError> {
         line.clear();
@@ -215,33 +220,33 @@ fn read_header(from: &mut impl BufRead) -> Result<(Header, [u8; 32], u64), Backu
         let whole = line.strip_suffix(b"\n").map(<[u8]>::to_vec);
         whole.ok_or_else(|| BackupError::damaged("its header", what))
     };
-    let text = next("it is no backup, or cut within its first line")?;
-    let digits = next("it is cut within its second line")?;
+    let text = next("it is not a backup, or its first line is cut off")?;
+    let digits = next("its second line is cut off")?;
     let length = (text.len() + digits.len() + 2) as u64;
     let hash: [u8; 32] = Sha256::digest(&text).into();
-    let header = serde_json::from_slice::<Header>(&text);
+    let header = serde_json::from_slice::<ContainerHeader>(&text);
     match header {
         Ok(header) if header.form != FORM && digits == hex::encode(&hash).as_bytes() => {
-            Err(BackupError::damaged("its header", "it is of a form that this release does not know"))
+            Err(BackupError::damaged("its header", "it has a format that this release does not know"))
         }
         Ok(header) if digits == hex::encode(&hash).as_bytes() => Ok((header, hash, length)),
-        _ => Err(BackupError::damaged("its header", "it is no backup, or its header was changed")),
+        _ => Err(BackupError::damaged("its header", "it is not a backup, or its header was changed")),
     }
 }
 
 impl<R: Read> ContainerReader<R> {
     /// Opens a container of one kind.
-    pub fn open(from: R, kind: ContainerKind, key: &BackupKey) -> Result<(Self, Header), BackupError> {
+    pub fn open(from: R, kind: ContainerKind, key: &BackupKey) -> Result<(Self, ContainerHeader), BackupError> {
         let mut from = BufReader::with_capacity(CHUNK + TAG, from);
         let (header, hash, at) = read_header(&mut from)?;
         if header.kind != kind {
             let what = match header.kind {
-                ContainerKind::Backup => "it is a backup and no envelope of keys",
-                ContainerKind::Keys => "it is an envelope of keys and no backup",
+                ContainerKind::Backup => "it is a backup, not an envelope of keys",
+                ContainerKind::Keys => "it is an envelope of keys, not a backup",
             };
             return Err(BackupError::damaged("its header", what));
         }
-        let form = || BackupError::damaged("its header", "its keys are not in their form");
+        let form = || BackupError::damaged("its header", "its keys have an invalid format");
         let wrapped = hex::decode::<72>(&header.wrapped).ok_or_else(form)?;
         let (nonce, sealed) = wrapped.split_first_chunk::<24>().ok_or_else(form)?;
         let prefix = hex::decode::<PREFIX>(&header.nonce).ok_or_else(form)?;
@@ -251,14 +256,14 @@ impl<R: Read> ContainerReader<R> {
         let data_key = cipher(&wrapping).decrypt(&XNonce::from(*nonce), payload).map_err(|_| BackupError::WrongKey)?;
         let data_key = Zeroizing::new(data_key);
         let data_key = <[u8; 32]>::try_from(data_key.as_slice()).map(Zeroizing::new).map_err(|_| form())?;
-        let sealer = Sealer { cipher: cipher(&data_key), prefix, header: hash, next: 0 };
+        let sealer = ContainerChunkCipher { cipher: cipher(&data_key), prefix, header: hash, next: 0 };
         let plain = Zeroizing::new(Vec::new());
         let reading = "its beginning".to_owned();
         Ok((Self { from, sealer, plain, taken: 0, is_over: false, at, reading }, header))
     }
 
-    /// The next file, or nothing at the end. Its content goes to `sink`.
-    pub fn next(&mut self) -> Result<Option<EntryHead>, BackupError> {
+    /// The next file, or nothing at the end.
+    pub fn next(&mut self) -> Result<Option<ContainerEntryHeader>, BackupError> {
         if self.taken == self.plain.len() && (self.is_over || !self.more()?) {
             return Ok(None);
         }
@@ -270,14 +275,14 @@ impl<R: Read> ContainerReader<R> {
         }
         let mut text = vec![0; length];
         self.fill(&mut text)?;
-        let head: EntryHead =
-            serde_json::from_slice(&text).map_err(|_| self.damaged("the head of a file is not in its form"))?;
+        let head: ContainerEntryHeader =
+            serde_json::from_slice(&text).map_err(|_| self.damaged("the head of a file has an invalid format"))?;
         self.reading = format!("`{}`", head.path);
         Ok(Some(head))
     }
 
-    /// Hands the content of the file at hand on. Gives its hash.
-    pub fn content(&mut self, head: &EntryHead, mut sink: impl Write) -> Result<String, BackupError> {
+    /// Passes the content of the current file on. Returns its hash.
+    pub fn content(&mut self, head: &ContainerEntryHeader, mut sink: impl Write) -> Result<String, BackupError> {
         let (mut hash, mut left) = (Sha256::new(), head.size);
         while left > 0 {
             if self.taken == self.plain.len() && !self.more()? {
@@ -310,7 +315,7 @@ impl<R: Read> ContainerReader<R> {
         Ok(())
     }
 
-    /// Opens the next chunk. Nothing comes after the last.
+    /// Opens the next chunk. Returns false after the last one.
     fn more(&mut self) -> Result<bool, BackupError> {
         if self.is_over {
             return Ok(false);
@@ -321,7 +326,7 @@ impl<R: Read> ContainerReader<R> {
         let is_last = self.from.fill_buf().map_or(true, <[u8]>::is_empty);
         let length = sealed.len() as u64;
         if sealed.len() < TAG {
-            return Err(self.damaged("it was cut, or it was never finished"));
+            return Err(self.damaged("it is cut off, or was never finished"));
         }
         let nonce = self.sealer.nonce(is_last)?;
         let payload = Payload { msg: &sealed, aad: &self.sealer.header };
@@ -343,7 +348,7 @@ fn cipher(key: &[u8; 32]) -> XChaCha20Poly1305 {
     XChaCha20Poly1305::new(&Key::from(*key))
 }
 
-/// What a wrapped data key belongs to.
+/// The text that binds a wrapped data key to its container.
 fn bound(kind: ContainerKind, backup: &str) -> String {
     let kind = match kind {
         ContainerKind::Backup => "backup",
@@ -369,11 +374,15 @@ mod tests {
     }
 
     fn written(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
-        let label =
-            Label { kind: ContainerKind::Backup, backup: "b", created_at: Timestamp::default(), instance: None };
+        let label = ContainerLabel {
+            kind: ContainerKind::Backup,
+            backup: "b",
+            created_at: UtcMillis::default(),
+            instance: None,
+        };
         let mut writer = ContainerWriter::begin(Vec::new(), &label, &lock(), &SeededEntropy::new(1)).unwrap();
         for (path, content) in files {
-            let head = EntryHead { path: (*path).to_owned(), size: content.len() as u64, mode: 0o600 };
+            let head = ContainerEntryHeader { path: (*path).to_owned(), size: content.len() as u64, mode: 0o600 };
             writer.file(&head, content.as_slice()).unwrap();
         }
         writer.finish().unwrap()
@@ -427,10 +436,14 @@ mod tests {
         let (one, two) = (written(&[("data/a", vec![1; 50])]), written(&[("data/b", vec![1; 50])]));
         let body = one.iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(1).unwrap().0;
         assert_eq!(one.len(), two.len());
-        // The same key and the same header: what differs is the content alone, and it opens as what it is.
+        // The same key and the same header: only the content differs, and it opens as what it is.
         assert!(read(&[&one[..body], &two[body..]].concat()).is_ok());
-        let label =
-            Label { kind: ContainerKind::Backup, backup: "c", created_at: Timestamp::default(), instance: None };
+        let label = ContainerLabel {
+            kind: ContainerKind::Backup,
+            backup: "c",
+            created_at: UtcMillis::default(),
+            instance: None,
+        };
         let other =
             ContainerWriter::begin(Vec::new(), &label, &lock(), &SeededEntropy::new(1)).unwrap().finish().unwrap();
         let header = other.iter().enumerate().filter(|(_, byte)| **byte == b'\n').nth(1).unwrap().0;

@@ -1,8 +1,8 @@
-//! Making a backup of a gateway that runs.
+//! Creates a backup of a running gateway.
 //!
-//! Takes a configuration and a lock; gives a backup and an envelope with the keys. Databases are copied at one moment each
-//! into a folder only we can read, everything else is read as it is. Promise: the file gets its name when all of it is on
-//! the disk, and not before; the keys that open the vault, sign the record or let somebody in are in no backup.
+//! Takes a configuration and a lock; gives a backup and an envelope with the keys. Each database is copied as of one
+//! moment into a private folder; everything else is read as it is. Promise: the file gets its name only when it is
+//! complete on disk; the keys that open the vault, sign the audit log or authenticate anyone are in no backup.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -13,56 +13,57 @@ use std::sync::Arc;
 
 use sluice_core::audit::checkpoint::origin;
 use sluice_core::audit::key::{SecretKey, VerifierKey};
-use sluice_core::backup::{BackedUpFile, BackedUpLog, BackupEngine, FORM, LeftOut, Manifest, sign};
+use sluice_core::backup::{BackedUpFile, BackedUpLog, BackupEngine, BackupManifest, BackupOmission, FORM, sign};
 use sluice_core::ids::SecretName;
 use sluice_core::{NodeName, hex};
 use sluice_store::backup::{copy_file, dump_server, read_dump, sqlite_version};
-use sluice_store::replica::{self, Key};
+use sluice_store::replica::{self, SealKey};
 use sluice_store::{SCHEMA, Store, StoreError};
 
-use super::container::{ContainerKind, ContainerWriter, EntryHead, Label};
+use super::container::{ContainerEntryHeader, ContainerKind, ContainerLabel, ContainerWriter};
 use super::lock::BackupLock;
 use super::{BackupError, record};
-use crate::config::{Config, Database};
-use crate::open::World;
-use crate::vault::{Source, Vault};
+use crate::config::{Config, DatabaseLocation};
+use crate::open::GatewayDeps;
+use crate::vault::{RootKeySource, Vault};
 
-/// Begins the names of folders that are ours and of no use later.
+/// The name prefix of temporary folders.
 pub(super) const STAGING: &str = ".backup-";
-/// Begins the names of folders in which a restore keeps what was there before.
+/// The name prefix of folders in which a restore keeps the previous files.
 pub(super) const BEFORE: &str = "before-restore-";
-/// The lock of whoever makes or restores a backup.
+/// The lock file for making or restoring a backup.
 pub(super) const LOCK: &str = ".backup.lock";
-/// What is a credential or a key: it goes into the envelope, and into no backup.
+/// Credentials and keys: they go into the envelope, and never into a backup.
 const SECRETS: [&str; 4] = ["keys", "agents", "operator.token", "database.url"];
-/// What is made anew, or must not be copied: scratch of running programs, and what is remembered outside the database.
+/// Folders that are recreated, or must not be copied: temporary files of running programs, and the state outside the
+/// database.
 const PASSING: [&str; 4] = ["git", "process", "recovery", "replicas"];
-/// A larger file is copied aside first, so that one that shrinks meanwhile does not spoil the backup.
+/// A larger file is copied to a temporary file first, so that a file that shrinks meanwhile does not damage the backup.
 const IN_MEMORY: u64 = 32 << 20;
 
-/// What a backup is made of, and for whom.
+/// The parameters of a backup.
 #[allow(missing_debug_implementations, reason = "the lock may hold a passphrase")]
-pub struct CreateParams<'a> {
+pub struct CreateBackupParams<'a> {
     /// The gateway.
     pub config: &'a Config,
     /// The file that becomes the backup; it must not exist.
     pub out: &'a Path,
-    /// The file that becomes the envelope with the keys; without it they are in neither.
+    /// The file that becomes the envelope with the keys; without it the keys are saved nowhere.
     pub keys_to: Option<&'a Path>,
-    /// What both open with.
+    /// The lock of both files.
     pub lock: &'a BackupLock,
     /// Clock and randomness.
-    pub world: &'a World,
+    pub world: &'a GatewayDeps,
 }
 
-/// A backup that was made.
+/// The result of a backup.
 #[derive(Debug)]
-pub struct Created {
-    /// What it says of itself.
-    pub manifest: Manifest,
-    /// Bytes of the file.
+pub struct CreatedBackup {
+    /// The manifest.
+    pub manifest: BackupManifest,
+    /// The size of the file, in bytes.
     pub size: u64,
-    /// How many keys are in the envelope.
+    /// The number of keys in the envelope.
     pub keys: usize,
 }
 
@@ -70,8 +71,8 @@ pub struct Created {
 ///
 /// # Errors
 /// When the gateway was never started, a database cannot be copied, or the files cannot be written.
-pub async fn create(params: CreateParams<'_>) -> Result<Created, BackupError> {
-    let CreateParams { config, out, keys_to, lock, world } = params;
+pub async fn create(params: CreateBackupParams<'_>) -> Result<CreatedBackup, BackupError> {
+    let CreateBackupParams { config, out, keys_to, lock, world } = params;
     if let Some(path) = [Some(out), keys_to].into_iter().flatten().find(|path| path.exists()) {
         return Err(BackupError::Exists(path.display().to_string()));
     }
@@ -83,10 +84,10 @@ pub async fn create(params: CreateParams<'_>) -> Result<Created, BackupError> {
     let _alone = take_lock(&config.data)?;
     let mut id = [0; 16];
     world.entropy.fill(&mut id);
-    let staging = Staging::begin(&config.data, &hex::encode(&id))?;
+    let staging = StagingFolder::begin(&config.data, &hex::encode(&id))?;
     let copied = copy_database(config, staging.path())?;
     let (facts, logs) = record::positions(&copied.record, &config.node, &public_keys(&config.data)).await?;
-    let mut manifest = Manifest {
+    let mut manifest = BackupManifest {
         form: FORM.to_owned(),
         backup: hex::encode(&id),
         created_at: world.clock.now(),
@@ -101,20 +102,20 @@ pub async fn create(params: CreateParams<'_>) -> Result<Created, BackupError> {
         left_out: Vec::new(),
         tools: copied.tools,
     };
-    // A copy that cannot be restored is found now, and not on the day it is needed.
+    // A copy that cannot be restored is found now, not on the day it is needed.
     record::check(&copied.record, &manifest.logs, staging.path()).await?;
     let keys = copy_keys(&copied.record, config, world).await;
     let replicas = copy_replicas(&config.data.join("replicas"), staging.path(), &keys, &mut manifest.left_out)?;
 
-    let label = Label {
+    let label = ContainerLabel {
         kind: ContainerKind::Backup,
         backup: &manifest.backup.clone(),
         created_at: manifest.created_at,
         instance: manifest.instance.clone(),
     };
-    let mut target = Target::begin(out)?;
+    let mut target = PartialBackupFile::begin(out)?;
     let mut writer = ContainerWriter::begin(BufWriter::new(&mut target.file), &label, lock, world.entropy.as_ref())?;
-    let mut adding = Adding { writer: &mut writer, manifest: &mut manifest, staging: staging.path() };
+    let mut adding = BackupBuilder { writer: &mut writer, manifest: &mut manifest, staging: staging.path() };
     adding.put(copied.path, &copied.file)?;
     adding.folder(&replicas, "data/replicas", &|_| true)?;
     adding.folder(&config.data, "data", &|name| belongs(name, config))?;
@@ -122,19 +123,20 @@ pub async fn create(params: CreateParams<'_>) -> Result<Created, BackupError> {
     let bytes = serde_json::to_vec(&manifest).map_err(|error| BackupError::Write(error.into()))?;
     let note = sign(&bytes, &signer).map_err(|error| BackupError::Signature(error.to_string()))?.to_string();
     for (path, content) in [("manifest.json", bytes.as_slice()), ("manifest.note", note.as_bytes())] {
-        writer.file(&EntryHead { path: path.to_owned(), size: content.len() as u64, mode: 0o600 }, content)?;
+        writer
+            .file(&ContainerEntryHeader { path: path.to_owned(), size: content.len() as u64, mode: 0o600 }, content)?;
     }
     writer.finish()?;
-    // The keys first: a backup whose keys could not be written would look complete.
+    // The keys first: otherwise a backup whose keys could not be written would look complete.
     let count = match keys_to {
-        Some(path) => envelope(path, &Label { kind: ContainerKind::Keys, ..label }, (config, lock, world))?,
+        Some(path) => envelope(path, &ContainerLabel { kind: ContainerKind::Keys, ..label }, (config, lock, world))?,
         None => 0,
     };
     let size = target.keep()?;
-    Ok(Created { manifest, size, keys: count })
+    Ok(CreatedBackup { manifest, size, keys: count })
 }
 
-/// The folder that a new file would lie in, if it is not there. A path that ends with `/` means a folder itself.
+/// The folder of a new file, if it does not exist. A path that ends with `/` names a folder itself.
 fn missing_folder(file: &Path) -> Option<String> {
     let names_folder = file.as_os_str().as_encoded_bytes().ends_with(b"/");
     let folder = if names_folder { file } else { file.parent()? };
@@ -146,10 +148,10 @@ fn missing_folder(file: &Path) -> Option<String> {
 struct CopiedDatabase {
     engine: BackupEngine,
     schema: i64,
-    /// The copy itself, and where it belongs in the backup.
+    /// The copied file, and its place in the backup.
     file: PathBuf,
     path: &'static str,
-    /// A database file with its record.
+    /// A database file with the audit log.
     record: PathBuf,
     tools: BTreeMap<String, String>,
 }
@@ -157,7 +159,7 @@ struct CopiedDatabase {
 fn copy_database(config: &Config, staging: &Path) -> Result<CopiedDatabase, BackupError> {
     let mut tools = BTreeMap::new();
     match &config.database {
-        Database::File(path) => {
+        DatabaseLocation::File(path) => {
             let copy = staging.join("sluice.db");
             copy_file(path, &copy)?;
             let examined = sluice_store::examine_file(&copy)?;
@@ -165,7 +167,7 @@ fn copy_database(config: &Config, staging: &Path) -> Result<CopiedDatabase, Back
             let (engine, schema, path) = (BackupEngine::Sqlite, examined.schema, super::unpack::DATABASE);
             Ok(CopiedDatabase { engine, schema, file: copy.clone(), path, record: copy, tools })
         }
-        Database::Server(url) => {
+        DatabaseLocation::Server(url) => {
             let (dump, record) = (staging.join("database.dump"), staging.join("record.db"));
             tools.insert("pg_dump".into(), dump_server(url.expose(), &dump)?);
             let schema = read_dump(&dump, &record)?;
@@ -184,24 +186,24 @@ fn copy_database(config: &Config, staging: &Path) -> Result<CopiedDatabase, Back
     }
 }
 
-/// The keys of copies of services that are sealed, by service; none where the vault cannot be opened from here.
-async fn copy_keys(record: &Path, config: &Config, world: &World) -> BTreeMap<String, Key> {
+/// The keys of sealed replicas, by service; none if the vault cannot be opened from here.
+async fn copy_keys(record: &Path, config: &Config, world: &GatewayDeps) -> BTreeMap<String, SealKey> {
     let read = async {
         let store = Arc::new(Store::open_to_read(record).ok()?);
-        let vault = Vault::open(store, world, Source::of(config), Source::before(config)).await.ok()?;
+        let vault = Vault::open(store, world, RootKeySource::of(config), RootKeySource::before(config)).await.ok()?;
         vault.live().await.ok()
     };
     let of = |name: &SecretName| Some(name.as_str().strip_prefix("service/")?.strip_suffix("/copy")?.to_owned());
     let live = read.await.unwrap_or_default();
-    live.iter().filter_map(|(name, value)| Some((of(name)?, Key::from_hex(value.expose())?))).collect()
+    live.iter().filter_map(|(name, value)| Some((of(name)?, SealKey::from_hex(value.expose())?))).collect()
 }
 
-/// Copies the copies of connected services. One that is sealed and whose key cannot be had is left out, and said.
+/// Copies the replicas of connected services. A sealed replica whose key is not available is left out and reported.
 fn copy_replicas(
     folder: &Path,
     staging: &Path,
-    keys: &BTreeMap<String, Key>,
-    left_out: &mut Vec<LeftOut>,
+    keys: &BTreeMap<String, SealKey>,
+    left_out: &mut Vec<BackupOmission>,
 ) -> Result<PathBuf, BackupError> {
     let to = staging.join("replicas");
     make_folder(&to)?;
@@ -212,9 +214,9 @@ fn copy_replicas(
         }
         match replica::back_up(&path, keys.get(&name), &to.join(&name)) {
             Ok(_) => {}
-            Err(StoreError::WrongKey) => left_out.push(LeftOut {
+            Err(StoreError::WrongKey) => left_out.push(BackupOmission {
                 path: format!("data/replicas/{name}"),
-                why: "it is encrypted and its key cannot be had from here; the service gives it again".into(),
+                why: "it is encrypted and its key is not available here; sync it from the service again".into(),
             }),
             Err(error) => return Err(error.into()),
         }
@@ -222,25 +224,25 @@ fn copy_replicas(
     Ok(to)
 }
 
-/// Whether an entry of the data folder goes into a backup as it is.
+/// Whether an entry of the data folder is copied into a backup unchanged.
 fn belongs(name: &str, config: &Config) -> bool {
     let database = match &config.database {
-        Database::File(path) => path.file_name().and_then(|name| name.to_str()).unwrap_or("sluice.db"),
-        Database::Server(_) => "sluice.db",
+        DatabaseLocation::File(path) => path.file_name().and_then(|name| name.to_str()).unwrap_or("sluice.db"),
+        DatabaseLocation::Server(_) => "sluice.db",
     };
     let ours = [STAGING, BEFORE, LOCK].iter().any(|start| name.starts_with(start));
     !ours && !SECRETS.contains(&name) && !PASSING.contains(&name) && !name.starts_with(database)
 }
 
 /// Adds files to a backup and its manifest.
-struct Adding<'a, W: Write> {
+struct BackupBuilder<'a, W: Write> {
     writer: &'a mut ContainerWriter<W>,
-    manifest: &'a mut Manifest,
+    manifest: &'a mut BackupManifest,
     staging: &'a Path,
 }
 
-impl<W: Write> Adding<'_, W> {
-    /// The files of a folder and those below it, in order of their names.
+impl<W: Write> BackupBuilder<'_, W> {
+    /// Adds the files of a folder and its subfolders, sorted by name.
     fn folder(&mut self, folder: &Path, to: &str, wanted: &dyn Fn(&str) -> bool) -> Result<(), BackupError> {
         for name in names(folder)?.into_iter().filter(|name| wanted(name)) {
             let (path, target) = (folder.join(&name), format!("{to}/{name}"));
@@ -250,18 +252,18 @@ impl<W: Write> Adding<'_, W> {
             } else if about.is_file() {
                 self.put(&target, &path)?;
             } else {
-                // SECURITY: a link leads out of the folder, to whatever somebody put there.
-                self.leave_out(target, "it is a link or no plain file");
+                // SECURITY: a link could lead to any place outside the folder.
+                self.leave_out(target, "it is a link or not a regular file");
             }
         }
         Ok(())
     }
 
     fn leave_out(&mut self, path: String, why: &str) {
-        self.manifest.left_out.push(LeftOut { path, why: why.to_owned() });
+        self.manifest.left_out.push(BackupOmission { path, why: why.to_owned() });
     }
 
-    /// One file, as it is now. One that is gone meanwhile was not there.
+    /// Adds one file, as it is now. A file that is gone meanwhile is skipped.
     fn put(&mut self, target: &str, path: &Path) -> Result<(), BackupError> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -288,15 +290,15 @@ impl<W: Write> Adding<'_, W> {
 
     fn write(&mut self, path: &str, (size, mode): (u64, u32), content: impl io::Read) -> Result<(), BackupError> {
         if !sluice_core::backup::is_inside(path) {
-            self.leave_out(path.to_owned(), "its name cannot be put back");
+            self.leave_out(path.to_owned(), "its name cannot be restored");
             return Ok(());
         }
-        let sha256 = self.writer.file(&EntryHead { path: path.to_owned(), size, mode }, content)?;
+        let sha256 = self.writer.file(&ContainerEntryHeader { path: path.to_owned(), size, mode }, content)?;
         self.manifest.files.push(BackedUpFile { path: path.to_owned(), size, sha256, mode });
         Ok(())
     }
 
-    /// The configuration and the folders it names, as far as they are the gateway's own.
+    /// Adds the configuration and the folders it names, if they belong to the gateway.
     fn configuration(&mut self, config: &Config) -> Result<(), BackupError> {
         let home = config.file.as_deref().and_then(Path::parent).map(Path::to_path_buf);
         if let Some(file) = &config.file {
@@ -305,7 +307,7 @@ impl<W: Write> Adding<'_, W> {
         let folders =
             [("policies", &config.policies), ("proxies", &config.proxies), ("capabilities", &config.capabilities)];
         for (name, folder) in folders {
-            // A folder below the data folder is in the backup already.
+            // A folder inside the data folder is in the backup already.
             if folder.starts_with(&config.data) || !folder.is_dir() {
                 continue;
             }
@@ -317,22 +319,23 @@ impl<W: Write> Adding<'_, W> {
     }
 }
 
-/// Writes the keys into a container of their own. Gives how many there are.
+/// Writes the keys into their own container. Returns the number of keys.
 fn envelope(
     path: &Path,
-    label: &Label<'_>,
-    (config, lock, world): (&Config, &BackupLock, &World),
+    label: &ContainerLabel<'_>,
+    (config, lock, world): (&Config, &BackupLock, &GatewayDeps),
 ) -> Result<usize, BackupError> {
     let mut found = Vec::new();
     for name in SECRETS {
         files_below(&config.data.join(name), &format!("data/{name}"), &mut found)?;
     }
-    let mut target = Target::begin(path)?;
+    let mut target = PartialBackupFile::begin(path)?;
     let mut writer = ContainerWriter::begin(BufWriter::new(&mut target.file), label, lock, world.entropy.as_ref())?;
     for (to, from) in &found {
         let content = zeroize::Zeroizing::new(fs::read(from).map_err(BackupError::read(from))?);
         let mode = fs::metadata(from).map_err(BackupError::read(from))?.mode() & 0o777;
-        writer.file(&EntryHead { path: to.clone(), size: content.len() as u64, mode }, content.as_slice())?;
+        writer
+            .file(&ContainerEntryHeader { path: to.clone(), size: content.len() as u64, mode }, content.as_slice())?;
     }
     writer.finish()?;
     target.keep()?;
@@ -354,7 +357,7 @@ fn files_below(path: &Path, to: &str, found: &mut Vec<(String, PathBuf)>) -> Res
     Ok(())
 }
 
-/// The names in a folder, sorted; none where there is no folder. A name that is no text cannot be of ours.
+/// The names in a folder, sorted; none if the folder does not exist. A name that is not UTF-8 is skipped.
 pub(super) fn names(folder: &Path) -> Result<Vec<String>, BackupError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -369,7 +372,7 @@ pub(super) fn names(folder: &Path) -> Result<Vec<String>, BackupError> {
     Ok(names)
 }
 
-/// The public keys that lie beside the record.
+/// The public keys next to the private signing keys.
 fn public_keys(data: &Path) -> Vec<VerifierKey> {
     let files = names(&data.join("keys")).unwrap_or_default();
     let public = files.iter().filter(|name| name.ends_with(".pub"));
@@ -386,7 +389,7 @@ fn read_signer(data: &Path) -> Result<SecretKey, BackupError> {
     SecretKey::parse(text.trim()).map_err(|error| BackupError::Signature(error.to_string()))
 }
 
-/// One backup or restore of a data folder at a time.
+/// Locks a data folder: one backup or restore at a time.
 pub(super) fn take_lock(data: &Path) -> Result<File, BackupError> {
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).write(true).mode(0o600).open(data.join(LOCK));
@@ -398,10 +401,10 @@ pub(super) fn take_lock(data: &Path) -> Result<File, BackupError> {
     }
 }
 
-/// A folder of ours inside the data folder, gone when it is dropped. What one that was killed left behind goes with it.
-pub(super) struct Staging(PathBuf);
+/// A temporary folder inside the data folder, deleted when dropped, together with the remains of interrupted runs.
+pub(super) struct StagingFolder(PathBuf);
 
-impl Staging {
+impl StagingFolder {
     pub fn begin(data: &Path, name: &str) -> Result<Self, BackupError> {
         for left in names(data)?.iter().filter(|left| left.starts_with(STAGING) && *left != LOCK) {
             fs::remove_dir_all(data.join(left)).map_err(BackupError::Write)?;
@@ -416,9 +419,9 @@ impl Staging {
     }
 }
 
-impl Drop for Staging {
+impl Drop for StagingFolder {
     fn drop(&mut self) {
-        // What cannot be deleted now is deleted by the next backup.
+        // A folder that cannot be deleted now is deleted by the next backup.
         drop(fs::remove_dir_all(&self.0));
     }
 }
@@ -427,15 +430,15 @@ pub(super) fn make_folder(path: &Path) -> Result<(), BackupError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(BackupError::Write)
 }
 
-/// A file that gets its name when it is whole.
-struct Target {
+/// A file that gets its name when it is complete.
+struct PartialBackupFile {
     file: File,
     partial: PathBuf,
     path: PathBuf,
     is_kept: bool,
 }
 
-impl Target {
+impl PartialBackupFile {
     fn begin(path: &Path) -> Result<Self, BackupError> {
         let mut partial = path.to_path_buf();
         partial.as_mut_os_string().push(".partial");
@@ -447,7 +450,7 @@ impl Target {
     fn keep(mut self) -> Result<u64, BackupError> {
         self.file.sync_all().map_err(BackupError::Write)?;
         let size = self.file.metadata().map_err(BackupError::Write)?.len();
-        // Never over a file that came meanwhile.
+        // Never replaces a file that appeared meanwhile.
         fs::hard_link(&self.partial, &self.path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => BackupError::Exists(self.path.display().to_string()),
             _ => BackupError::Write(error),
@@ -460,7 +463,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for PartialBackupFile {
     fn drop(&mut self) {
         if !self.is_kept {
             drop(fs::remove_file(&self.partial));

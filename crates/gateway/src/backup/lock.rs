@@ -1,8 +1,9 @@
-//! What opens a backup: a passphrase, or the key of a recipient.
+//! Backup locks: a passphrase, or the key of a recipient.
 //!
-//! Takes a passphrase or a key; gives the 32 bytes under which the data key of a backup is wrapped. A passphrase goes
-//! through Argon2id with the cost of the vault. A recipient's public key lets an unattended job make backups that it cannot
-//! open itself. Promise: nothing secret is printed, and what is too short is refused before anything is written.
+//! Takes a passphrase or a key; gives the 32 bytes that wrap the data key of a backup. A passphrase goes through
+//! Argon2id with the cost of the vault. With a recipient's public key, an unattended job can make backups that it
+//! cannot open itself. Promise: nothing secret is printed, and a passphrase that is too short is refused before
+//! anything is written.
 
 use curve25519_dalek::montgomery::MontgomeryPoint;
 use serde::{Deserialize, Serialize};
@@ -13,22 +14,22 @@ use zeroize::Zeroizing;
 use super::BackupError;
 use crate::vault::{PASSPHRASE_COST, passphrase_key};
 
-/// Shortest passphrase, in characters: as for the vault.
+/// The shortest passphrase, in characters, as in the vault.
 pub const SHORTEST_PASSPHRASE: usize = 12;
-/// What stands before the digits of a recipient's public key, and of the secret key that opens.
+/// The prefixes of a recipient's public key, and of the secret key that opens.
 const RECIPIENT: &str = "backup_";
 const IDENTITY: &str = "sgb_";
 
-/// For whom a backup is made.
+/// The lock of a new backup.
 #[allow(missing_debug_implementations, reason = "it may hold a passphrase")]
 pub enum BackupLock {
-    /// Who knows a passphrase.
+    /// A passphrase.
     Passphrase(Zeroizing<String>),
-    /// Who has the secret key to this public one.
+    /// The public key of a recipient.
     Recipient([u8; 32]),
 }
 
-/// What a backup is opened with.
+/// The key that opens a backup.
 #[allow(missing_debug_implementations, reason = "it holds a passphrase or a key")]
 pub enum BackupKey {
     /// A passphrase.
@@ -37,32 +38,32 @@ pub enum BackupKey {
     Identity(Zeroizing<[u8; 32]>),
 }
 
-/// How the key of a backup is found again: in the clear in its header, and nothing secret.
+/// The header fields from which the key of a backup is derived; not secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "with", rename_all = "snake_case", deny_unknown_fields)]
-pub enum LockParams {
+pub enum BackupLockParams {
     /// Argon2id of a passphrase.
     Passphrase {
-        /// Memory in KiB.
+        /// The memory, in KiB.
         memory: u32,
-        /// Rounds.
+        /// The number of rounds.
         rounds: u32,
-        /// Lanes.
+        /// The number of lanes.
         lanes: u32,
-        /// Salt, in hex.
+        /// The salt, in hex.
         salt: String,
     },
     /// X25519 with a recipient's key.
     Recipient {
         /// The recipient's public key.
         recipient: String,
-        /// The public half of a key that was made for this backup alone, in hex.
+        /// The public half of a key pair that was made only for this backup, in hex.
         ephemeral: String,
     },
 }
 
 impl BackupLock {
-    /// A passphrase that is long enough.
+    /// A passphrase of sufficient length.
     ///
     /// # Errors
     /// When it is too short.
@@ -77,22 +78,25 @@ impl BackupLock {
     /// The public key of a recipient, as [`new_identity`] gives it.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is not valid.
     pub fn recipient(text: &str) -> Result<Self, BackupError> {
         let key = text.trim().strip_prefix(RECIPIENT).and_then(hex::decode::<32>);
         let key = key.ok_or_else(|| BackupError::Key(format!("a recipient is {RECIPIENT} and 64 hex digits")))?;
         Ok(Self::Recipient(key))
     }
 
-    /// A key of its own for one backup, and how it is found again.
-    pub(super) fn wrap_key(&self, entropy: &dyn Entropy) -> Result<(Zeroizing<[u8; 32]>, LockParams), BackupError> {
+    /// Makes a key for one backup, and the header fields from which it is derived again.
+    pub(super) fn wrap_key(
+        &self,
+        entropy: &dyn Entropy,
+    ) -> Result<(Zeroizing<[u8; 32]>, BackupLockParams), BackupError> {
         match self {
             Self::Passphrase(text) => {
                 let mut salt = [0; 16];
                 entropy.fill(&mut salt);
                 let (memory, rounds, lanes) = PASSPHRASE_COST;
                 let key = passphrase_key(text.as_bytes(), &salt, PASSPHRASE_COST).map_err(BackupError::Key)?;
-                Ok((key, LockParams::Passphrase { memory, rounds, lanes, salt: hex::encode(&salt) }))
+                Ok((key, BackupLockParams::Passphrase { memory, rounds, lanes, salt: hex::encode(&salt) }))
             }
             Self::Recipient(recipient) => {
                 let mut secret = Zeroizing::new([0; 32]);
@@ -100,7 +104,7 @@ impl BackupLock {
                 let ephemeral = MontgomeryPoint::mul_base_clamped(*secret).to_bytes();
                 let key = agreed(&secret, recipient, (&ephemeral, recipient))?;
                 let recipient = format!("{RECIPIENT}{}", hex::encode(recipient));
-                Ok((key, LockParams::Recipient { recipient, ephemeral: hex::encode(&ephemeral) }))
+                Ok((key, BackupLockParams::Recipient { recipient, ephemeral: hex::encode(&ephemeral) }))
             }
         }
     }
@@ -110,26 +114,26 @@ impl BackupKey {
     /// A recipient's secret key, as [`new_identity`] gives it.
     ///
     /// # Errors
-    /// When it is none. What was found is not said.
+    /// When it is not valid. The error does not repeat the text.
     pub fn identity(text: &str) -> Result<Self, BackupError> {
         let key = text.trim().strip_prefix(IDENTITY).and_then(hex::decode::<32>);
         let key = key.ok_or_else(|| BackupError::Key(format!("an identity is {IDENTITY} and 64 hex digits")))?;
         Ok(Self::Identity(Zeroizing::new(key)))
     }
 
-    /// The key a backup was wrapped with, if this is what opens it.
-    pub(super) fn unwrap_key(&self, params: &LockParams) -> Result<Zeroizing<[u8; 32]>, BackupError> {
-        let form = || BackupError::damaged("its header", "how it is opened cannot be read");
+    /// The key that wrapped a backup, if this opens it.
+    pub(super) fn unwrap_key(&self, params: &BackupLockParams) -> Result<Zeroizing<[u8; 32]>, BackupError> {
+        let form = || BackupError::damaged("its header", "its lock parameters are not valid");
         match (self, params) {
-            (Self::Passphrase(text), LockParams::Passphrase { memory, rounds, lanes, salt }) => {
+            (Self::Passphrase(text), BackupLockParams::Passphrase { memory, rounds, lanes, salt }) => {
                 let salt = hex::decode::<16>(salt).ok_or_else(form)?;
-                // SECURITY: the numbers are not authenticated yet; they must not make us use all memory.
+                // SECURITY: these numbers are not authenticated yet; they must not be able to use up all memory.
                 if *memory > 1 << 20 || *rounds > 16 || *lanes > 16 {
                     return Err(form());
                 }
                 passphrase_key(text.as_bytes(), &salt, (*memory, *rounds, *lanes)).map_err(BackupError::Key)
             }
-            (Self::Identity(secret), LockParams::Recipient { recipient, ephemeral }) => {
+            (Self::Identity(secret), BackupLockParams::Recipient { recipient, ephemeral }) => {
                 let ephemeral = hex::decode::<32>(ephemeral).ok_or_else(form)?;
                 let own = MontgomeryPoint::mul_base_clamped(**secret).to_bytes();
                 if *recipient != format!("{RECIPIENT}{}", hex::encode(&own)) {
@@ -137,17 +141,17 @@ impl BackupKey {
                 }
                 agreed(secret, &ephemeral, (&ephemeral, &own))
             }
-            (Self::Passphrase(_), LockParams::Recipient { recipient, .. }) => {
+            (Self::Passphrase(_), BackupLockParams::Recipient { recipient, .. }) => {
                 Err(BackupError::Key(format!("it was made for {recipient}: name the identity file")))
             }
-            (Self::Identity(_), LockParams::Passphrase { .. }) => {
+            (Self::Identity(_), BackupLockParams::Passphrase { .. }) => {
                 Err(BackupError::Key("it was made with a passphrase: name the passphrase file".into()))
             }
         }
     }
 }
 
-/// A new key for a recipient: the secret text that opens, and the public one that backups are made for.
+/// A new key pair for a recipient: the secret text, and the public key that backups are made for.
 #[must_use]
 pub fn new_identity(entropy: &dyn Entropy) -> (Zeroizing<String>, String) {
     let mut secret = Zeroizing::new([0; 32]);
@@ -157,16 +161,16 @@ pub fn new_identity(entropy: &dyn Entropy) -> (Zeroizing<String>, String) {
     (Zeroizing::new(format!("{IDENTITY}{}", *digits)), format!("{RECIPIENT}{}", hex::encode(&public)))
 }
 
-/// The shared secret of two keys, bound to both public halves.
+/// The shared secret of two keys, bound to both public keys.
 fn agreed(
     secret: &Zeroizing<[u8; 32]>,
     other: &[u8; 32],
     (ephemeral, recipient): (&[u8; 32], &[u8; 32]),
 ) -> Result<Zeroizing<[u8; 32]>, BackupError> {
     let shared = Zeroizing::new(MontgomeryPoint(*other).mul_clamped(**secret).to_bytes());
-    // SECURITY: a point of small order gives the same secret to everybody.
+    // SECURITY: a point of small order gives everyone the same secret.
     if shared.iter().all(|byte| *byte == 0) {
-        return Err(BackupError::Key("the recipient's key is no key".into()));
+        return Err(BackupError::Key("the recipient's key is not valid".into()));
     }
     let hash = Sha256::new().chain_update(b"sluice backup recipient 1").chain_update(shared.as_slice());
     Ok(Zeroizing::new(hash.chain_update(ephemeral).chain_update(recipient).finalize().into()))

@@ -1,7 +1,7 @@
-//! The record in a copy of a database: where it ends, and whether it holds together.
+//! The audit logs in a copied database: their positions, and their verification.
 //!
-//! Takes a database file that is a copy; gives the positions of its logs, and proves each of them with the offline verifier.
-//! Promise: a log whose key is known is verified entry for entry against every checkpoint that was signed over it.
+//! Takes a copied database file; gives the positions of its logs, and verifies each of them with the offline verifier.
+//! Promise: a log with a known key is verified entry by entry against every checkpoint that was signed over it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,31 +10,31 @@ use std::path::Path;
 
 use sluice_core::NodeName;
 use sluice_core::audit::checkpoint::{Checkpoint, origin};
-use sluice_core::audit::export::{Form, Log, write_checkpoint, write_entry};
+use sluice_core::audit::export::{AuditExportFormat, AuditExportHeader, write_checkpoint, write_entry};
 use sluice_core::audit::key::VerifierKey;
-use sluice_core::audit::verify::{Export, Trust, verify};
-use sluice_core::audit::{Head, leaf};
+use sluice_core::audit::verify::{AuditExport, VerifierTrust, verify};
+use sluice_core::audit::{ChainHead, leaf};
 use sluice_core::backup::BackedUpLog;
 use sluice_core::recovery::DatabaseFacts;
 use sluice_store::Store;
 
 use super::BackupError;
 
-/// Entries that are read at once.
+/// Entries read in one query.
 const PAGE: u32 = 4096;
 
-/// One log that holds together.
+/// A verified log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedLog {
-    /// Which.
+    /// The name of the log.
     pub log: NodeName,
-    /// How many entries it has.
+    /// The number of entries.
     pub entries: u64,
-    /// How many of them a signed checkpoint covers; nothing where the key is not known, so that only the chain was walked.
+    /// The number of entries under a signed checkpoint; nothing if the key is not known and only the chain was checked.
     pub covered: Option<u64>,
 }
 
-/// Where the logs of a copy end, with the last signed checkpoint and the key of each, as far as they are known here.
+/// The ends of the logs in a copy, with the last signed checkpoint and the key of each, as far as known here.
 pub(super) async fn positions(
     record: &Path,
     node: &NodeName,
@@ -52,7 +52,7 @@ pub(super) async fn positions(
     Ok((facts, logs))
 }
 
-/// Verifies the record of a copy, and that it is the one the manifest speaks of. `scratch` is a folder of ours.
+/// Verifies the audit logs of a copy, and that they match the manifest. `scratch` is a temporary folder.
 pub(super) async fn check(
     record: &Path,
     wanted: &[BackedUpLog],
@@ -67,7 +67,7 @@ pub(super) async fn check(
     let mut verified = Vec::new();
     for log in wanted {
         let head = found.iter().find(|(name, _)| *name == log.log).map(|(_, head)| *head);
-        if head != (Some(Head { size: log.size, hash: log.hash })) {
+        if head != (Some(ChainHead { size: log.size, hash: log.hash })) {
             return Err(BackupError::Record(format!("log {} does not end where the manifest says", log.log)));
         }
         let last = store.last_checkpoint(log.log.clone()).await?.map(|last| last.note.to_string());
@@ -86,10 +86,10 @@ pub(super) async fn check(
     Ok(verified)
 }
 
-/// The whole offline verification of one log. Gives how many entries are under a signed checkpoint.
+/// The complete offline verification of one log. Returns the number of entries under a signed checkpoint.
 async fn prove(store: &Store, log: &BackedUpLog, key: &str, scratch: &Path) -> Result<u64, BackupError> {
     let key: VerifierKey =
-        key.parse().map_err(|_| BackupError::Record(format!("the key of log {} is no key", log.log)))?;
+        key.parse().map_err(|_| BackupError::Record(format!("the key of log {} is not valid", log.log)))?;
     let (entries, checkpoints) = (scratch.join("verify-entries"), scratch.join("verify-checkpoints"));
     let mut out = BufWriter::new(File::create(&checkpoints).map_err(BackupError::Write)?);
     for signed in store.checkpoints(log.log.clone()).await? {
@@ -97,7 +97,8 @@ async fn prove(store: &Store, log: &BackedUpLog, key: &str, scratch: &Path) -> R
     }
     out.flush().map_err(BackupError::Write)?;
     let mut out = BufWriter::new(File::create(&entries).map_err(BackupError::Write)?);
-    let mut next = 0;
+    let start = store.pruned_log(log.log.clone()).await?.map(|pruned| pruned.start);
+    let mut next = start.as_ref().map_or(0, |start| start.frontier.size());
     loop {
         let page = store.entries(log.log.clone(), next, PAGE).await?;
         let Some(last) = page.last() else { break };
@@ -107,10 +108,16 @@ async fn prove(store: &Store, log: &BackedUpLog, key: &str, scratch: &Path) -> R
         }
     }
     out.flush().map_err(BackupError::Write)?;
-    let about = Log { form: Form::V1, key: key.clone(), log: log.log.clone(), size: log.size, start: None };
-    let trust = Trust { key: Some(key), anchors: Vec::new(), threads: None };
+    let about = AuditExportHeader {
+        form: AuditExportFormat::V1,
+        key: key.clone(),
+        log: log.log.clone(),
+        size: log.size,
+        start,
+    };
+    let trust = VerifierTrust { key: Some(key), anchors: Vec::new(), threads: None };
     let open = |path: &Path| File::open(path).map(BufReader::new).map_err(BackupError::read(path));
-    let export = Export { log: &about.to_bytes(), entries: open(&entries)?, checkpoints: open(&checkpoints)? };
+    let export = AuditExport { log: &about.to_bytes(), entries: open(&entries)?, checkpoints: open(&checkpoints)? };
     let report = verify(export, &trust).map_err(|error| BackupError::Record(format!("log {}: {error}", log.log)))?;
     for path in [&entries, &checkpoints] {
         fs::remove_file(path).map_err(BackupError::Write)?;
@@ -121,15 +128,19 @@ async fn prove(store: &Store, log: &BackedUpLog, key: &str, scratch: &Path) -> R
     Ok(report.covered)
 }
 
-/// The chain of a log of another node, whose key is not known here, and its last checkpoint as far as it can be read.
+/// Checks the chain of another node's log whose key is not known here, and its last checkpoint as far as it can be
+/// read.
 async fn walk(store: &Store, log: &BackedUpLog) -> Result<(), BackupError> {
-    let broken = |seq: u64| BackupError::Record(format!("entry {seq} of log {} does not fit", log.log));
+    let broken = |seq: u64| BackupError::Record(format!("entry {seq} of log {} does not match the chain", log.log));
     let signed = log.checkpoint.as_deref().map(|note| {
-        let note = sluice_core::audit::note::Note::parse(note.as_bytes()).ok()?;
+        let note = sluice_core::audit::note::SignedNote::parse(note.as_bytes()).ok()?;
         Checkpoint::parse(note.text_unverified()).ok()
     });
     let signed = signed.map(|signed| signed.ok_or_else(|| broken(log.size))).transpose()?;
-    let mut reached = Head::genesis(&log.log);
+    let mut reached = match store.pruned_log(log.log.clone()).await? {
+        Some(pruned) => ChainHead { size: pruned.start.frontier.size(), hash: pruned.start.head },
+        None => ChainHead::genesis(&log.log),
+    };
     while reached.size < log.size {
         let page = store.entries(log.log.clone(), reached.size, PAGE).await?;
         if page.is_empty() {
@@ -140,7 +151,7 @@ async fn walk(store: &Store, log: &BackedUpLog) -> Result<(), BackupError> {
             if entry.seq != reached.size || hash != entry.hash {
                 return Err(broken(reached.size));
             }
-            reached = Head { size: entry.seq + 1, hash };
+            reached = ChainHead { size: entry.seq + 1, hash };
             if signed.as_ref().is_some_and(|signed| signed.tree.size == reached.size && signed.head != hash) {
                 return Err(broken(entry.seq));
             }

@@ -1,101 +1,101 @@
-//! Putting a backup back.
+//! Restores a backup.
 //!
-//! Takes a backup that verifies and a place; gives a data folder whose gateway starts frozen. The database is marked before
-//! it is put in place: every open write waits for a person and the record says from which backup it was restored. Promise:
-//! nothing is replaced under a running gateway, nothing that was there is deleted, and a restore that was cut short leaves
-//! a folder that no gateway starts on as if it were new.
+//! Takes a verified backup and a place; gives a data folder whose gateway starts frozen. The database is marked before
+//! it is put in place: every open write waits for a person, and the audit log says from which backup it was restored.
+//! Promise: nothing is replaced under a running gateway, no existing file is deleted, and an interrupted restore leaves
+//! a folder on which no gateway starts as if it were new.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sluice_core::backup::{BackupEngine, Manifest};
+use sluice_core::backup::{BackupEngine, BackupManifest};
 use sluice_core::ids::MessageId;
-use sluice_core::recovery::{Finding, FindingKind};
+use sluice_core::recovery::{RecoveryFinding, RecoveryFindingKind};
 use sluice_store::backup::{DatabaseLock, restore_server};
 use sluice_store::{Store, StoreError};
 
 use super::BackupError;
-use super::create::{BEFORE, LOCK, STAGING, Staging, make_folder, names, take_lock};
+use super::create::{BEFORE, LOCK, STAGING, StagingFolder, make_folder, names, take_lock};
 use super::lock::BackupKey;
 use super::unpack::{DATABASE, DUMP, open_up, write_keys};
-use super::verify::{Verified, VerifyParams, verify_into};
-use crate::config::Database;
-use crate::open::World;
+use super::verify::{VerifiedBackup, VerifyBackupParams, verify_into};
+use crate::config::DatabaseLocation;
+use crate::open::GatewayDeps;
 use crate::recovery::mark_restored;
 
-/// Where a backup is put.
+/// The target of a restore.
 #[derive(Debug, Clone)]
 pub struct RestoreTarget {
     /// The data folder.
     pub data: PathBuf,
-    /// Where the gateway remembers.
-    pub database: Database,
-    /// The folder for the configuration of the backup; without it, that is not put back.
+    /// The database of the gateway.
+    pub database: DatabaseLocation,
+    /// The folder for the configuration in the backup; without it, the configuration is not restored.
     pub config: Option<PathBuf>,
 }
 
-/// What is put back, and where.
+/// The parameters of a restore.
 #[allow(missing_debug_implementations, reason = "the key may be a passphrase")]
-pub struct RestoreParams<'a> {
+pub struct RestoreBackupParams<'a> {
     /// The backup.
     pub backup: &'a Path,
-    /// What opens it.
+    /// The key that opens it.
     pub key: &'a BackupKey,
     /// The envelope with its keys.
     pub keys: Option<&'a Path>,
-    /// Where it goes.
+    /// The target.
     pub target: RestoreTarget,
-    /// Whether what is there may be moved aside.
+    /// Whether existing files may be moved aside.
     pub replace: bool,
     /// Clock, ids and randomness.
-    pub world: &'a World,
+    pub world: &'a GatewayDeps,
 }
 
-/// A backup that was put back.
+/// The result of a restore.
 #[derive(Debug)]
-pub struct Restored {
-    /// What was found to hold before anything was put in place.
-    pub verified: Verified,
-    /// Writes that were open and wait for a person now.
+pub struct RestoredBackup {
+    /// The result of the verification before anything was put in place.
+    pub verified: VerifiedBackup,
+    /// The number of open writes that now wait for a person.
     pub set_aside: usize,
-    /// Where what was there before lies now.
+    /// The folder that now holds the previous files.
     pub before: Option<PathBuf>,
 }
 
-/// Puts a backup back.
+/// Restores a backup.
 ///
 /// # Errors
-/// When a gateway runs there, something is in the way, the backup does not verify, or a file cannot be written.
-pub async fn restore(params: RestoreParams<'_>) -> Result<Restored, BackupError> {
-    let RestoreParams { backup, key, keys, target, replace, world } = params;
+/// When a gateway runs there, the target is not empty, the backup does not verify, or a file cannot be written.
+pub async fn restore(params: RestoreBackupParams<'_>) -> Result<RestoredBackup, BackupError> {
+    let RestoreBackupParams { backup, key, keys, target, replace, world } = params;
     make_folder(&target.data)?;
     let database_lock = match &target.database {
-        Database::File(path) => {
+        DatabaseLocation::File(path) => {
             make_folder(path.parent().unwrap_or(&target.data))?;
             Some(DatabaseLock::take(path).map_err(|error| match error {
                 StoreError::InUse => BackupError::Running,
                 other => other.into(),
             })?)
         }
-        Database::Server(_) => None,
+        DatabaseLocation::Server(_) => None,
     };
     let _alone = take_lock(&target.data)?;
     if !replace {
         refuse_what_is_there(&target)?;
     }
     let stamp = world.clock.now().as_millis().to_string();
-    let staging = Staging::begin(&target.data, &format!("restore-{stamp}"))?;
-    let verifying = VerifyParams { backup, key, keys, trusted: None, scratch: staging.path() };
+    let staging = StagingFolder::begin(&target.data, &format!("restore-{stamp}"))?;
+    let verifying = VerifyBackupParams { backup, key, keys, trusted: None, scratch: staging.path() };
     let (verified, enveloped) = verify_into(&verifying).await?;
     write_keys(&enveloped, staging.path())?;
     open_up(&verified.manifest, staging.path())?;
 
     let set_aside = match (&target.database, verified.manifest.engine) {
-        (Database::File(_), BackupEngine::Sqlite) => {
+        (DatabaseLocation::File(_), BackupEngine::Sqlite) => {
             mark_file(&staging.path().join(DATABASE), &verified, world).await?
         }
-        (Database::Server(url), BackupEngine::Postgres) => {
+        (DatabaseLocation::Server(url), BackupEngine::Postgres) => {
             restore_server(url.expose(), &staging.path().join(DUMP)).await.map_err(|error| match error {
                 StoreError::Exists { .. } => BackupError::NotEmpty("the PostgreSQL database".into()),
                 other => other.into(),
@@ -103,22 +103,22 @@ pub async fn restore(params: RestoreParams<'_>) -> Result<Restored, BackupError>
             let store = Store::open_server(url.expose(), verified.manifest.node.clone())?;
             mark(&store, &verified.manifest, world).await?
         }
-        (Database::File(_), BackupEngine::Postgres) => {
+        (DatabaseLocation::File(_), BackupEngine::Postgres) => {
             return Err(BackupError::Key("the backup is of a PostgreSQL database, and the gateway has a file".into()));
         }
-        (Database::Server(_), BackupEngine::Sqlite) => {
+        (DatabaseLocation::Server(_), BackupEngine::Sqlite) => {
             return Err(BackupError::Key("the backup is of a database file, and the gateway has a server".into()));
         }
     };
-    // From here on an empty place is one that lost its database: no gateway begins anew in it.
+    // From here on an empty target is one that lost its database: no gateway starts as new in it.
     database_lock.as_ref().map_or(Ok(()), DatabaseLock::expect_database)?;
     let before = move_aside(&target, &stamp)?;
     put_in_place(&target, staging.path())?;
-    Ok(Restored { verified, set_aside, before })
+    Ok(RestoredBackup { verified, set_aside, before })
 }
 
-/// Marks a database that nobody else has: frozen, everything open left to a person, on record.
-async fn mark_file(path: &Path, verified: &Verified, world: &World) -> Result<usize, BackupError> {
+/// Marks a database that nothing else uses: frozen, every open write set aside for a person, recorded.
+async fn mark_file(path: &Path, verified: &VerifiedBackup, world: &GatewayDeps) -> Result<usize, BackupError> {
     let store = Store::open_file(path, verified.manifest.node.clone(), Arc::clone(&world.clock))?;
     let set_aside = mark(&store, &verified.manifest, world).await?;
     drop(store);
@@ -130,15 +130,15 @@ async fn mark_file(path: &Path, verified: &Verified, world: &World) -> Result<us
     Ok(set_aside)
 }
 
-async fn mark(store: &Store, manifest: &Manifest, world: &World) -> Result<usize, BackupError> {
+async fn mark(store: &Store, manifest: &BackupManifest, world: &GatewayDeps) -> Result<usize, BackupError> {
     let entries: u64 = manifest.logs.iter().map(|log| log.size).sum();
     let what = format!("{} of {}", manifest.backup, manifest.created_at);
-    let finding = Finding::new(FindingKind::RestoredFromBackup, entries, what);
+    let finding = RecoveryFinding::new(RecoveryFindingKind::RestoredFromBackup, entries, what);
     let message = MessageId::mint(world.ids.as_ref());
     Ok(mark_restored(store, finding, message).await?.len())
 }
 
-/// Whether an entry of a data folder is something a restore would cover up.
+/// Whether a restore would overwrite an entry of a data folder.
 fn is_in_the_way(name: &str, database: &str) -> bool {
     let own = name.starts_with(STAGING) || name.starts_with(BEFORE) || name == LOCK;
     !own && name != format!("{database}.lock")
@@ -146,8 +146,10 @@ fn is_in_the_way(name: &str, database: &str) -> bool {
 
 fn database_name(target: &RestoreTarget) -> String {
     match &target.database {
-        Database::File(path) => path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
-        Database::Server(_) => "sluice.db".to_owned(),
+        DatabaseLocation::File(path) => {
+            path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+        }
+        DatabaseLocation::Server(_) => "sluice.db".to_owned(),
     }
 }
 
@@ -156,7 +158,7 @@ fn refuse_what_is_there(target: &RestoreTarget) -> Result<(), BackupError> {
     if names(&target.data)?.iter().any(|name| is_in_the_way(name, &database)) {
         return Err(BackupError::NotEmpty(format!("`{}`", target.data.display())));
     }
-    if let Database::File(path) = &target.database
+    if let DatabaseLocation::File(path) = &target.database
         && path.exists()
     {
         return Err(BackupError::Exists(path.display().to_string()));
@@ -169,7 +171,7 @@ fn refuse_what_is_there(target: &RestoreTarget) -> Result<(), BackupError> {
     }
 }
 
-/// Moves what is there into a folder beside it, on the same file system: nothing is deleted.
+/// Moves existing files into a folder next to them, on the same file system: nothing is deleted.
 fn move_aside(target: &RestoreTarget, stamp: &str) -> Result<Option<PathBuf>, BackupError> {
     let database = database_name(target);
     let there: Vec<String> = names(&target.data)?.into_iter().filter(|name| is_in_the_way(name, &database)).collect();
@@ -180,7 +182,7 @@ fn move_aside(target: &RestoreTarget, stamp: &str) -> Result<Option<PathBuf>, Ba
         fs::rename(target.data.join(name), folder.join(name)).map_err(BackupError::Write)?;
         moved = true;
     }
-    if let Database::File(path) = &target.database
+    if let DatabaseLocation::File(path) = &target.database
         && !path.starts_with(&target.data)
     {
         for end in ["", "-wal", "-shm"] {
@@ -203,10 +205,11 @@ fn put_in_place(target: &RestoreTarget, staged: &Path) -> Result<(), BackupError
         make_folder(config)?;
         merge(&staged.join("config"), config)?;
     }
-    if let Database::File(path) = &target.database {
+    if let DatabaseLocation::File(path) = &target.database {
         let (from, to) = (staged.join(DATABASE), path);
         if fs::rename(&from, to).is_err() {
-            // Another file system: copied under another name first, so that half of it is never taken for the database.
+            // Another file system: copied under a temporary name first, so that a partial copy is never taken for the
+            // database.
             let mut fresh = to.clone();
             fresh.as_mut_os_string().push(".restoring");
             fs::copy(&from, &fresh).map_err(BackupError::Write)?;
@@ -218,7 +221,7 @@ fn put_in_place(target: &RestoreTarget, staged: &Path) -> Result<(), BackupError
     sync_folder(&target.data)
 }
 
-/// Moves the content of a folder into another; folders that are there already are filled.
+/// Moves the content of a folder into another; existing folders are merged.
 fn merge(from: &Path, to: &Path) -> Result<(), BackupError> {
     for name in names(from)? {
         let (old, new) = (from.join(&name), to.join(&name));

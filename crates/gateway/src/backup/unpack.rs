@@ -1,15 +1,15 @@
-//! Taking a backup apart: every file into a folder of ours, checked against the manifest it was signed with.
+//! Unpacks a backup into a temporary folder and checks every file against the signed manifest.
 //!
-//! Takes a container and its key; gives files and the manifest. Promise: what is left after this is byte for byte what was
-//! put in, no file lies outside the folder, and neither a file more nor one less than the manifest names.
+//! Takes a container and its key; gives files and the manifest. Promise: the result is byte for byte what was put in,
+//! no file lies outside the folder, and the files are exactly those that the manifest names.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use sluice_core::audit::key::VerifierKey;
-use sluice_core::audit::note::Note;
-use sluice_core::backup::{self, BackedUpFile, FORM, Manifest, is_inside};
+use sluice_core::audit::note::SignedNote;
+use sluice_core::backup::{self, BackedUpFile, BackupManifest, FORM, is_inside};
 use zeroize::Zeroizing;
 
 use super::BackupError;
@@ -17,19 +17,19 @@ use super::container::{ContainerKind, ContainerReader};
 use super::create::{make_folder, own_key};
 use super::lock::BackupKey;
 
-/// The database file of a backup, and the dump of a server.
+/// The place of the database file in a backup, and of the dump of a server.
 pub(super) const DATABASE: &str = "database/sluice.db";
 pub(super) const DUMP: &str = "database/database.dump";
-/// Most bytes of a manifest or its signature.
+/// The longest manifest or signature, in bytes.
 const LONGEST_MANIFEST: u64 = 64 << 20;
-/// Most bytes of one key.
+/// The longest key, in bytes.
 const LONGEST_KEY: u64 = 1 << 20;
 
-/// A backup that was taken apart.
+/// An unpacked backup.
 #[derive(Debug)]
-pub(super) struct Unpacked {
-    pub manifest: Manifest,
-    /// Who signed it: the key the manifest itself names.
+pub(super) struct UnpackedBackup {
+    pub manifest: BackupManifest,
+    /// The key that signed it, as the manifest names it.
     pub signer: VerifierKey,
 }
 
@@ -40,8 +40,8 @@ pub(super) struct EnvelopedKey {
     pub content: Zeroizing<Vec<u8>>,
 }
 
-/// Takes a backup apart into a folder.
-pub(super) fn unpack(backup: &Path, key: &BackupKey, into: &Path) -> Result<Unpacked, BackupError> {
+/// Unpacks a backup into a folder.
+pub(super) fn unpack(backup: &Path, key: &BackupKey, into: &Path) -> Result<UnpackedBackup, BackupError> {
     let file = File::open(backup).map_err(BackupError::read(backup))?;
     let (mut reader, header) = ContainerReader::open(file, ContainerKind::Backup, key)?;
     let mut files: Vec<BackedUpFile> = Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn unpack(backup: &Path, key: &BackupKey, into: &Path) -> Result<Unpa
         };
         if let Some(slot) = slot {
             if head.size > LONGEST_MANIFEST || slot.is_some() {
-                return Err(BackupError::damaged(&place, "it cannot be what it claims to be"));
+                return Err(BackupError::damaged(&place, "it is too large or appears twice"));
             }
             let mut content = Vec::new();
             reader.content(&head, &mut content)?;
@@ -77,22 +77,22 @@ pub(super) fn unpack(backup: &Path, key: &BackupKey, into: &Path) -> Result<Unpa
     let (Some(bytes), Some(note)) = (manifest, note) else {
         return Err(BackupError::damaged("its end", "there is no manifest"));
     };
-    let manifest: Manifest =
-        serde_json::from_slice(&bytes).map_err(|_| BackupError::damaged("`manifest.json`", "it is not in its form"))?;
+    let manifest: BackupManifest =
+        serde_json::from_slice(&bytes).map_err(|_| BackupError::damaged("`manifest.json`", "its format is invalid"))?;
     if manifest.form != FORM || manifest.backup != header.backup {
-        return Err(BackupError::damaged("`manifest.json`", "it is of another backup"));
+        return Err(BackupError::damaged("`manifest.json`", "it belongs to another backup"));
     }
     compare(&manifest, &files)?;
-    let note = Note::parse(&note).map_err(|error| BackupError::Signature(error.to_string()))?;
+    let note = SignedNote::parse(&note).map_err(|error| BackupError::Signature(error.to_string()))?;
     let signer = own_key(&manifest.logs, &manifest.node);
-    let signer = signer.ok_or_else(|| BackupError::Signature("it names no key of its own".into()))?;
-    let signer: VerifierKey = signer.parse().map_err(|_| BackupError::Signature("its key is no key".into()))?;
+    let signer = signer.ok_or_else(|| BackupError::Signature("the manifest names no key of its own node".into()))?;
+    let signer: VerifierKey = signer.parse().map_err(|_| BackupError::Signature("its key is not valid".into()))?;
     backup::verify(&bytes, &note, &signer).map_err(|error| BackupError::Signature(error.to_string()))?;
-    Ok(Unpacked { manifest, signer })
+    Ok(UnpackedBackup { manifest, signer })
 }
 
-/// Every file of the manifest was there, as it says, and no other.
-fn compare(manifest: &Manifest, files: &[BackedUpFile]) -> Result<(), BackupError> {
+/// Checks that the files are exactly those of the manifest.
+fn compare(manifest: &BackupManifest, files: &[BackedUpFile]) -> Result<(), BackupError> {
     for (n, wanted) in manifest.files.iter().enumerate() {
         match files.get(n) {
             Some(found) if found == wanted => {}
@@ -112,7 +112,7 @@ fn compare(manifest: &Manifest, files: &[BackedUpFile]) -> Result<(), BackupErro
 pub(super) fn open_envelope(
     envelope: &Path,
     key: &BackupKey,
-    manifest: &Manifest,
+    manifest: &BackupManifest,
 ) -> Result<Vec<EnvelopedKey>, BackupError> {
     let file = File::open(envelope).map_err(BackupError::read(envelope))?;
     let (mut reader, header) = ContainerReader::open(file, ContainerKind::Keys, key)?;
@@ -131,7 +131,7 @@ pub(super) fn open_envelope(
     Ok(keys)
 }
 
-/// Puts keys below a folder that is laid out like a backup.
+/// Writes keys into a folder with the layout of a backup.
 pub(super) fn write_keys(keys: &[EnvelopedKey], into: &Path) -> Result<(), BackupError> {
     use std::io::Write as _;
     for key in keys {
@@ -145,8 +145,8 @@ pub(super) fn write_keys(keys: &[EnvelopedKey], into: &Path) -> Result<(), Backu
     Ok(())
 }
 
-/// Gives files of the configuration back the permissions they had; everything else stays for its owner alone.
-pub(super) fn open_up(manifest: &Manifest, folder: &Path) -> Result<(), BackupError> {
+/// Restores the permissions of configuration files; all other files stay accessible to their owner only.
+pub(super) fn open_up(manifest: &BackupManifest, folder: &Path) -> Result<(), BackupError> {
     use std::os::unix::fs::PermissionsExt as _;
     for file in manifest.files.iter().filter(|file| file.path.starts_with("config/")) {
         let mode = fs::Permissions::from_mode(file.mode & 0o755);

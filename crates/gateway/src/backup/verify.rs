@@ -1,68 +1,70 @@
-//! Proving a backup whole without putting it back.
+//! Verifies a backup without restoring it.
 //!
-//! Takes a backup, its key and a scratch folder; gives what was found to hold. Everything is decrypted, hashed and compared
-//! with the signed manifest, databases are opened to read and looked at page by page, and the record is verified against its
-//! checkpoints. Promise: a backup that verifies here can be restored.
+//! Takes a backup, its key and a temporary folder; gives the result. Everything is decrypted, hashed and compared with
+//! the signed manifest, databases are opened read-only and checked page by page, and the audit logs are verified
+//! against their checkpoints. Promise: a backup that verifies here can be restored.
 
 use std::path::Path;
 
 use sluice_core::audit::key::VerifierKey;
-use sluice_core::backup::{BackupEngine, Manifest};
+use sluice_core::backup::{BackupEngine, BackupManifest};
 use sluice_store::Store;
 use sluice_store::backup::{check_pages, read_dump};
 
 use super::lock::BackupKey;
 use super::record::{self, VerifiedLog};
-use super::unpack::{DATABASE, DUMP, EnvelopedKey, Unpacked, open_envelope, unpack};
+use super::unpack::{DATABASE, DUMP, EnvelopedKey, UnpackedBackup, open_envelope, unpack};
 use super::{BackupError, create};
 use crate::vault::root_key_fits;
 
-/// Which backup, and what it is checked with.
+/// The parameters of a verification.
 #[allow(missing_debug_implementations, reason = "the key may be a passphrase")]
-pub struct VerifyParams<'a> {
+pub struct VerifyBackupParams<'a> {
     /// The backup.
     pub backup: &'a Path,
-    /// What opens it.
+    /// The key that opens it.
     pub key: &'a BackupKey,
-    /// The envelope with its keys, if that is to be checked too.
+    /// The envelope with its keys, if it is verified too.
     pub keys: Option<&'a Path>,
     /// The public key of the gateway, known from elsewhere.
     pub trusted: Option<&'a VerifierKey>,
-    /// A folder only we can read, with room for all of it.
+    /// A private folder with room for all of it.
     pub scratch: &'a Path,
 }
 
-/// What was found to hold.
+/// The result of a verification.
 #[derive(Debug)]
-pub struct Verified {
-    /// What the backup says of itself.
-    pub manifest: Manifest,
-    /// Every log.
+pub struct VerifiedBackup {
+    /// The manifest of the backup.
+    pub manifest: BackupManifest,
+    /// The verified logs.
     pub logs: Vec<VerifiedLog>,
-    /// Who signed the manifest.
+    /// The key that signed the manifest.
     pub signer: VerifierKey,
     /// Whether the caller knew that key from elsewhere.
     pub signer_known: bool,
     /// How many keys the envelope holds, if one was named.
     pub keys: Option<usize>,
-    /// Whether the root key in the envelope opens the vault of the backup; nothing where either is elsewhere.
+    /// Whether the root key in the envelope opens the vault of the backup; nothing if either is not included.
     pub vault_opens: Option<bool>,
 }
 
 /// Verifies a backup.
 ///
 /// # Errors
-/// With the first thing that is not as it should be, and where it is.
-pub async fn verify(params: VerifyParams<'_>) -> Result<Verified, BackupError> {
+/// The first error, and where it is.
+pub async fn verify(params: VerifyBackupParams<'_>) -> Result<VerifiedBackup, BackupError> {
     let (verified, _) = verify_into(&params).await?;
     Ok(verified)
 }
 
-/// The same, leaving the files in the scratch folder, laid out as in the backup.
-pub(super) async fn verify_into(params: &VerifyParams<'_>) -> Result<(Verified, Vec<EnvelopedKey>), BackupError> {
-    let VerifyParams { backup, key, keys, trusted, scratch } = params;
+/// Like [`verify`], but leaves the files in the temporary folder, with the layout of the backup.
+pub(super) async fn verify_into(
+    params: &VerifyBackupParams<'_>,
+) -> Result<(VerifiedBackup, Vec<EnvelopedKey>), BackupError> {
+    let VerifyBackupParams { backup, key, keys, trusted, scratch } = params;
     create::make_folder(scratch)?;
-    let Unpacked { manifest, signer } = unpack(backup, key, scratch)?;
+    let UnpackedBackup { manifest, signer } = unpack(backup, key, scratch)?;
     if let Some(trusted) = trusted.filter(|trusted| **trusted != signer) {
         return Err(BackupError::Signature(format!("it is signed by {signer}, and the gateway's key is {trusted}")));
     }
@@ -77,7 +79,7 @@ pub(super) async fn verify_into(params: &VerifyParams<'_>) -> Result<(Verified, 
     let examined = sluice_store::examine_file(&record)?;
     if examined.schema != manifest.schema {
         return Err(BackupError::Record(format!(
-            "schema {} where the manifest says {}",
+            "schema {}, but the manifest says {}",
             examined.schema, manifest.schema
         )));
     }
@@ -94,7 +96,7 @@ pub(super) async fn verify_into(params: &VerifyParams<'_>) -> Result<(Verified, 
     if vault_opens == Some(false) {
         return Err(BackupError::Key("the root key in the envelope does not open the vault of this backup".into()));
     }
-    let verified = Verified {
+    let verified = VerifiedBackup {
         manifest,
         logs,
         signer,
@@ -105,7 +107,7 @@ pub(super) async fn verify_into(params: &VerifyParams<'_>) -> Result<(Verified, 
     Ok((verified, enveloped))
 }
 
-/// A copy of a service that lies in the clear; one that is sealed is checked by its hash.
+/// Whether a file is an unencrypted replica; an encrypted one is checked by its hash.
 fn is_clear_copy(path: &str) -> bool {
     path.starts_with("data/replicas/") && path.ends_with(".db")
 }

@@ -1,7 +1,7 @@
-//! A mailbox over IMAP: what is new in it, one mail at a time, and word when there is more.
+//! A mailbox over IMAP: lists new mail, fetches one mail at a time, and waits for more.
 //!
-//! Takes a host, an account and a folder; gives mails above a number. Promise: nothing travels in the clear except to
-//! this machine; every command ends within its time and reads no more than it was promised; a mail larger than allowed
+//! Takes a host, an account and a folder; gives mails above a number. Promise: nothing travels unencrypted except to
+//! this machine; every command ends within its time and reads no more than its limit; a mail larger than allowed
 //! is never fetched; nothing is ever deleted.
 
 use std::fmt;
@@ -22,19 +22,19 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::Fault;
+use super::ChannelError;
 use crate::config::Security;
 
-/// How long one command may take.
+/// Longest time that one command may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What a command may answer beside the mail it fetches, in bytes.
+/// Most bytes that a command may answer in addition to the mail it fetches.
 const CHATTER: u64 = 1 << 20;
-/// Most numbers of new mails that are taken up at once.
+/// Most new mails that are listed at once.
 const PAGE: usize = 200;
 
-/// Where the mailbox is.
+/// The address of the mailbox.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct ImapEndpoint {
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) security: Security,
@@ -42,55 +42,55 @@ pub(super) struct Place {
     pub(super) folder: String,
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for ImapEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
 }
 
 /// An open folder.
-pub(super) struct Folder {
-    session: Session<Line>,
-    /// The numbering the server uses now. Another one means other numbers.
+pub(super) struct ImapFolder {
+    session: Session<ImapConnection>,
+    /// The server's UIDVALIDITY. When it changes, all mail numbers change.
     pub(super) validity: u32,
-    /// The number the next mail will have.
+    /// The number that the next mail will have.
     pub(super) next: Uid,
     tells: bool,
 }
 
-impl fmt::Debug for Folder {
+impl fmt::Debug for ImapFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Folder({})", self.validity)
     }
 }
 
-/// A mail that is new.
+/// A new mail: its number and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct New {
+pub(super) struct NewImapMail {
     pub(super) uid: Uid,
     pub(super) size: u64,
 }
 
-impl Folder {
+impl ImapFolder {
     /// Connects, signs in and opens the folder.
     ///
     /// # Errors
-    /// When the server is not reached, or does not take the account.
-    pub(super) async fn open(place: &Place, user: &str, password: &str) -> Result<Self, Fault> {
+    /// When the server cannot be reached, or refuses the account.
+    pub(super) async fn open(place: &ImapEndpoint, user: &str, password: &str) -> Result<Self, ChannelError> {
         let line = in_time(connect(place)).await?;
         let mut client = Client::new(line);
         in_time(greeted(&mut client)).await?;
         if place.security == Security::Starttls {
             in_time(async { client.run_command_and_check_ok("STARTTLS", None).await.map_err(fault) }).await?;
-            // What was sent before the upgrade goes with the old client: nothing of it is taken for an answer.
+            // Bytes that arrived before the upgrade stay with the old client: none of them is taken for an answer.
             let line = client.into_inner();
             client = Client::new(in_time(upgraded(place, line.stream)).await?);
         }
         let login = async {
             client.login(user, password).await.map_err(|(error, _)| match error {
-                // The server's own words may repeat what it was told.
+                // The server's text may repeat what was sent to it.
                 async_imap::error::Error::No(_) => {
-                    Fault::Broken { why: "mail: the mailbox refuses the account".into() }
+                    ChannelError::Broken { why: "mail: the mailbox refuses the account".into() }
                 }
                 other => fault(other),
             })
@@ -98,40 +98,41 @@ impl Folder {
         let mut session = in_time(login).await?;
         let tells = in_time(async { session.capabilities().await.map_err(fault) }).await?.has_str("IDLE");
         let chosen = in_time(async { session.select(&place.folder).await.map_err(fault) }).await?;
-        let validity = chosen.uid_validity.ok_or_else(|| later("the server does not number its mail"))?;
+        let validity =
+            chosen.uid_validity.ok_or_else(|| later("the server does not number its mail (no UIDVALIDITY)"))?;
         Ok(Self { session, validity, next: chosen.uid_next.unwrap_or(1), tells })
     }
 
-    /// Has the server show what has come since it was last asked: a search alone sees what the session knows.
+    /// Asks the server for what arrived since the last request: a search alone sees only what the session knows.
     ///
     /// # Errors
     /// When the server does not answer.
-    pub(super) async fn refresh(&mut self) -> Result<(), Fault> {
+    pub(super) async fn refresh(&mut self) -> Result<(), ChannelError> {
         self.allow(CHATTER);
         in_time(async { self.session.noop().await.map_err(fault) }).await
     }
 
-    /// Mails above a number, the oldest first; not more than one page of them.
+    /// The mails above a number, oldest first; at most one page.
     ///
     /// # Errors
-    /// When the server does not answer as it should.
-    pub(super) async fn above(&mut self, last: Uid) -> Result<Vec<New>, Fault> {
+    /// When the server does not follow the protocol.
+    pub(super) async fn mails_above(&mut self, last: Uid) -> Result<Vec<NewImapMail>, ChannelError> {
         let query = format!("UID {}:*", last.saturating_add(1));
         self.allow(CHATTER);
         let found = in_time(async { self.session.uid_search(&query).await.map_err(fault) }).await?;
         self.still_there()?;
-        // `n:*` names the newest mail even where its number lies below `n`.
+        // `n:*` names the newest mail even if its number is below `n`.
         let mut uids: Vec<Uid> = found.into_iter().filter(|uid| *uid > last).collect();
         uids.sort_unstable();
         uids.truncate(PAGE);
         self.sizes(&uids).await
     }
 
-    /// The number below the first mail since a day, written as IMAP writes days.
+    /// The number before the first mail since a date, in IMAP format.
     ///
     /// # Errors
-    /// When the server does not answer as it should.
-    pub(super) async fn before(&mut self, day: &str) -> Result<Uid, Fault> {
+    /// When the server does not follow the protocol.
+    pub(super) async fn uid_before_day(&mut self, day: &str) -> Result<Uid, ChannelError> {
         self.allow(CHATTER);
         let query = format!("SINCE {day}");
         let found = in_time(async { self.session.uid_search(&query).await.map_err(fault) }).await?;
@@ -139,7 +140,7 @@ impl Folder {
         Ok(found.into_iter().min().unwrap_or(self.next).saturating_sub(1))
     }
 
-    async fn sizes(&mut self, uids: &[Uid]) -> Result<Vec<New>, Fault> {
+    async fn sizes(&mut self, uids: &[Uid]) -> Result<Vec<NewImapMail>, ChannelError> {
         let list: Vec<String> = uids.iter().map(ToString::to_string).collect();
         if list.is_empty() {
             return Ok(Vec::new());
@@ -151,18 +152,18 @@ impl Folder {
         };
         let fetched = in_time(fetching).await?;
         self.still_there()?;
-        let of = |one: &async_imap::types::Fetch| Some(New { uid: one.uid?, size: u64::from(one.size?) });
-        let mut new: Vec<New> = fetched.iter().filter_map(of).filter(|one| uids.contains(&one.uid)).collect();
+        let of = |one: &async_imap::types::Fetch| Some(NewImapMail { uid: one.uid?, size: u64::from(one.size?) });
+        let mut new: Vec<NewImapMail> = fetched.iter().filter_map(of).filter(|one| uids.contains(&one.uid)).collect();
         new.sort_unstable_by_key(|one| one.uid);
         new.dedup_by_key(|one| one.uid);
         Ok(new)
     }
 
-    /// The bytes of a mail; nothing if it has gone meanwhile. It stays unread.
+    /// The bytes of a mail; `None` if it was removed meanwhile. The mail stays unread.
     ///
     /// # Errors
-    /// When the server does not answer as it should, or sends more than it said.
-    pub(super) async fn fetch(&mut self, new: New) -> Result<Option<Vec<u8>>, Fault> {
+    /// When the server does not follow the protocol, or sends more than it announced.
+    pub(super) async fn fetch(&mut self, new: NewImapMail) -> Result<Option<Vec<u8>>, ChannelError> {
         self.allow(new.size.saturating_add(CHATTER));
         let fetching = async {
             let stream = self.session.uid_fetch(new.uid.to_string(), "(UID BODY.PEEK[])").await.map_err(fault)?;
@@ -174,11 +175,11 @@ impl Folder {
         Ok(mine.and_then(|one| one.body()).map(<[u8]>::to_vec))
     }
 
-    /// Puts a mail aside: into another folder, or marked as seen.
+    /// Moves a mail to another folder, or marks it as seen.
     ///
     /// # Errors
-    /// When the server does not do it.
-    pub(super) async fn put_aside(&mut self, uid: Uid, folder: Option<&str>) -> Result<(), Fault> {
+    /// When the server refuses.
+    pub(super) async fn put_aside(&mut self, uid: Uid, folder: Option<&str>) -> Result<(), ChannelError> {
         self.allow(CHATTER);
         let uid = uid.to_string();
         match folder {
@@ -193,11 +194,11 @@ impl Folder {
         }
     }
 
-    /// Waits until the server says that something is new, or for so long.
+    /// Waits until the server reports something new, or until the time is up.
     ///
     /// # Errors
     /// When the connection ends.
-    pub(super) async fn wait(mut self, most: Duration) -> Result<Self, Fault> {
+    pub(super) async fn wait(mut self, most: Duration) -> Result<Self, ChannelError> {
         self.allow(CHATTER);
         if !self.tells {
             crate::loops::pause(most).await;
@@ -209,112 +210,113 @@ impl Folder {
         in_time(async { idle.init().await.map_err(fault) }).await?;
         let ended = {
             let (waiting, _interrupt) = idle.wait_with_timeout(most);
-            // Its own limit begins anew with each sign of life; this one does not.
+            // The IDLE timeout starts again with each message of the server; this one does not.
             tokio::time::timeout(most, waiting).await
         };
         match ended {
             Err(_) | Ok(Ok(IdleResponse::Timeout | IdleResponse::NewData(_))) => {}
-            // Nobody interrupts it: this is how the end of the connection looks.
-            Ok(Ok(IdleResponse::ManualInterrupt)) => return Err(later("the server has gone")),
+            // Nothing in this process interrupts it: this is how the end of the connection appears.
+            Ok(Ok(IdleResponse::ManualInterrupt)) => return Err(later("the server closed the connection")),
             Ok(Err(error)) => return Err(fault(error)),
         }
         let session = in_time(async { idle.done().await.map_err(fault) }).await?;
         Ok(Self { session, validity, next, tells })
     }
 
-    /// The client takes the end of a connection for the end of a list: half a list would pass for a whole one, and
-    /// mail that was not on it would be lost.
-    fn still_there(&mut self) -> Result<(), Fault> {
-        let line: &mut Line = self.session.as_mut();
+    /// The client takes the end of a connection for the end of a list: an incomplete list would look complete, and the
+    /// mail missing from it would be lost.
+    fn still_there(&mut self) -> Result<(), ChannelError> {
+        let line: &mut ImapConnection = self.session.as_mut();
         if line.ended { Err(later("the connection to the mailbox ended")) } else { Ok(()) }
     }
 
     fn allow(&mut self, bytes: u64) {
-        let line: &mut Line = self.session.as_mut();
+        let line: &mut ImapConnection = self.session.as_mut();
         line.left = bytes;
-        // Nobody reads them, and the channel they wait in is small.
+        // Nothing reads these responses, and the channel that holds them is small.
         while self.session.unsolicited_responses.try_recv().is_ok() {}
     }
 }
 
-async fn greeted(client: &mut Client<Line>) -> Result<(), Fault> {
+async fn greeted(client: &mut Client<ImapConnection>) -> Result<(), ChannelError> {
     match client.read_response().await {
         Ok(Some(_)) => Ok(()),
-        Ok(None) | Err(_) => Err(later("the server does not greet")),
+        Ok(None) | Err(_) => Err(later("the server sends no greeting")),
     }
 }
 
-async fn connect(place: &Place) -> Result<Line, Fault> {
-    let unreached = |_| later("not reached");
+async fn connect(place: &ImapEndpoint) -> Result<ImapConnection, ChannelError> {
+    let unreached = |_| later("the server cannot be reached");
     let stream = TcpStream::connect((place.host.as_str(), place.port)).await.map_err(unreached)?;
     stream.set_nodelay(true).map_err(unreached)?;
     match place.security {
-        Security::Tls => upgraded(place, Stream::Plain(stream)).await,
-        Security::Starttls | Security::Off => Ok(Line::new(Stream::Plain(stream))),
+        Security::Tls => upgraded(place, ImapTransport::Plain(stream)).await,
+        Security::Starttls | Security::Off => Ok(ImapConnection::new(ImapTransport::Plain(stream))),
     }
 }
 
-async fn upgraded(place: &Place, stream: Stream) -> Result<Line, Fault> {
-    let Stream::Plain(stream) = stream else { return Err(later("it is encrypted already")) };
-    let name = ServerName::try_from(place.host.clone()).map_err(|_| later("no name for a certificate"))?;
+async fn upgraded(place: &ImapEndpoint, stream: ImapTransport) -> Result<ImapConnection, ChannelError> {
+    let ImapTransport::Plain(stream) = stream else { return Err(later("the connection is already encrypted")) };
+    let name = ServerName::try_from(place.host.clone())
+        .map_err(|_| later("the host is not a valid name for a certificate"))?;
     let stream = TlsConnector::from(Arc::clone(&place.tls)).connect(name, stream).await;
-    let stream = stream.map_err(|_| later("its certificate is not trusted, or it speaks no TLS"))?;
-    Ok(Line::new(Stream::Tls(Box::new(stream))))
+    let stream = stream.map_err(|_| later("the server's certificate is not trusted, or it does not support TLS"))?;
+    Ok(ImapConnection::new(ImapTransport::Tls(Box::new(stream))))
 }
 
-/// Every command has its time.
-async fn in_time<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+/// Limits the time of a command.
+async fn in_time<T>(work: impl Future<Output = Result<T, ChannelError>>) -> Result<T, ChannelError> {
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(later("the server took too long")))
 }
 
-fn later(why: &str) -> Fault {
-    Fault::Later { after: None, why: format!("mail: {why}") }
+fn later(why: &str) -> ChannelError {
+    ChannelError::Later { after: None, why: format!("mail: {why}") }
 }
 
-/// SECURITY: what the server says may hold content or what it was told, so that no word of it is passed on.
-fn fault(error: async_imap::error::Error) -> Fault {
+/// SECURITY: the server's text may hold content or what was sent to it, so no word of it is passed on.
+fn fault(error: async_imap::error::Error) -> ChannelError {
     use async_imap::error::Error;
     later(match error {
         Error::Io(_) | Error::ConnectionLost => "the connection to the mailbox ended",
         Error::No(_) | Error::Bad(_) => "the mailbox refuses a command",
-        _ => "the mailbox is not understood",
+        _ => "the mailbox server sent an answer that cannot be read",
     })
 }
 
-/// A connection that reads no more than it is allowed.
-pub(super) struct Line {
-    stream: Stream,
+/// A connection that reads no more than its limit.
+pub(super) struct ImapConnection {
+    stream: ImapTransport,
     left: u64,
-    /// The other side has ended it.
+    /// Whether the other side closed the connection.
     ended: bool,
 }
 
-enum Stream {
+enum ImapTransport {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Line {
-    fn new(stream: Stream) -> Self {
+impl ImapConnection {
+    fn new(stream: ImapTransport) -> Self {
         Self { stream, left: CHATTER, ended: false }
     }
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for ImapConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Line")
     }
 }
 
-impl AsyncRead for Line {
+impl AsyncRead for ImapConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.left == 0 {
             return Poll::Ready(Err(io::Error::other("more than was allowed")));
         }
         let before = buf.filled().len();
         let read = match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            ImapTransport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            ImapTransport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         };
         let got = buf.filled().len().saturating_sub(before);
         self.ended |= read.is_ready() && got == 0;
@@ -323,25 +325,25 @@ impl AsyncRead for Line {
     }
 }
 
-impl AsyncWrite for Line {
+impl AsyncWrite for ImapConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            ImapTransport::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            ImapTransport::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            ImapTransport::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            ImapTransport::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            ImapTransport::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            ImapTransport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Reading a fetched mail: in a worker, with the keys its signatures name.
+//! Reading a fetched mail: in a worker, with the keys that its signatures name.
 //!
-//! Takes the bytes of a mail; gives the few things that matter about it, and whether its signature holds. The worker
+//! Takes the bytes of a mail; gives the few fields that matter, and whether its signature holds. The worker
 //! has no network: it says which TXT records it needs, they are looked up here, and a second worker judges with them.
-//! Promise: not a byte of the mail is read in this process; only names under a sender's domain that somebody we know
-//! writes from are looked up; what no worker came back with is not read.
+//! Promise: not a byte of the mail is parsed in this process; only names under the domain of a known sender are looked
+//! up; a mail that no worker could read is not used.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,48 +16,50 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::RData;
 use serde::Deserialize;
 use serde_json::json;
-use sluice_core::{Span, Timestamp};
+use sluice_core::{Millis, UtcMillis};
 
-use super::Fault;
-use crate::services::Work;
-use crate::workers::{Alone, End, Job, Limits, Order, Outcome, Workers};
+use super::ChannelError;
+use crate::services::BoxedFuture;
+use crate::workers::{
+    GatewayWorkers, RefusingWorkerHost, WorkerAssignment, WorkerEnd, WorkerJob, WorkerJobOutcome, WorkerLimits,
+};
 
-/// The kind of job that reads it.
+/// The kind of the worker job that reads a mail.
 const KIND: &str = "mail.reply";
-/// How long a worker may take.
-const SLOWEST: Span = Span::from_secs(5);
-/// How long all look-ups for one mail may take.
+/// Longest time that a worker may take.
+const SLOWEST: Millis = Millis::from_secs(5);
+/// Longest time that all lookups for one mail may take.
 const LOOKED_UP: Duration = Duration::from_secs(15);
 /// Most names that are looked up for one mail.
 const MOST_NAMES: usize = 12;
-/// Most records of one name, and most bytes of one record, that are handed on.
+/// Most records of one name, and most bytes of one record, that are passed on.
 const MOST_RECORDS: (usize, usize) = (8, 4096);
 
 /// Looks up TXT records.
-pub trait Records: Send + Sync + fmt::Debug {
-    /// All records of a name; none if there is no such name.
-    fn txt<'a>(&'a self, name: &'a str) -> Work<'a, Result<Vec<String>, NoAnswer>>;
+pub trait TxtResolver: Send + Sync + fmt::Debug {
+    /// All TXT records of a name; empty if the name does not exist.
+    fn txt<'a>(&'a self, name: &'a str) -> BoxedFuture<'a, Result<Vec<String>, TxtLookupError>>;
 }
 
 /// DNS did not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("DNS does not answer")]
-pub struct NoAnswer;
+pub struct TxtLookupError;
 
-/// Records from DNS.
-pub struct Dns(TokioResolver);
+/// TXT records from DNS.
+pub struct DnsTxtResolver(TokioResolver);
 
-impl fmt::Debug for Dns {
+impl fmt::Debug for DnsTxtResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Dns")
     }
 }
 
-impl Dns {
-    /// Asks these servers, or those of the machine.
+impl DnsTxtResolver {
+    /// Uses these DNS servers, or those of the machine if there are none.
     ///
     /// # Errors
-    /// When the machine names none.
+    /// When the machine has no DNS servers.
     pub fn new(servers: &[SocketAddr]) -> Result<Self, String> {
         let words = |_| "the machine's DNS servers cannot be found: set `email.dns`".to_owned();
         let builder = if servers.is_empty() {
@@ -75,14 +77,14 @@ impl Dns {
     }
 }
 
-impl Records for Dns {
-    fn txt<'a>(&'a self, name: &'a str) -> Work<'a, Result<Vec<String>, NoAnswer>> {
+impl TxtResolver for DnsTxtResolver {
+    fn txt<'a>(&'a self, name: &'a str) -> BoxedFuture<'a, Result<Vec<String>, TxtLookupError>> {
         Box::pin(async move {
-            // With a dot at its end it is this very name and no other of the machine's domain.
+            // The dot at the end makes the name absolute, so that no search domain of the machine is added.
             let found = match self.0.txt_lookup(format!("{name}.")).await {
                 Ok(found) => found,
                 Err(error) if error.is_no_records_found() => return Ok(Vec::new()),
-                Err(_) => return Err(NoAnswer),
+                Err(_) => return Err(TxtLookupError),
             };
             let text = |data: &RData| match data {
                 RData::TXT(txt) => Some(txt.txt_data.iter().flat_map(|part| part.iter().copied()).collect::<Vec<u8>>()),
@@ -94,58 +96,62 @@ impl Records for Dns {
     }
 }
 
-/// What matters about a mail.
+/// The fields of a mail that matter for an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Read {
-    /// Every address it says it is from.
+pub(super) struct ReplyMailFacts {
+    /// Every address in its `From` header.
     pub(super) from: Vec<String>,
     pub(super) from_headers: usize,
-    /// Every address it is to.
+    /// Every recipient address.
     pub(super) to: Vec<String>,
     pub(super) to_headers: usize,
     pub(super) subject_headers: usize,
-    /// A program wrote it.
+    /// Whether a program wrote it.
     pub(super) automatic: bool,
-    /// Everything in it that looks like the id of a question.
+    /// Everything in it that looks like the id of an approval.
     pub(super) ids: Vec<String>,
     /// The person's own words.
     pub(super) words: String,
-    /// What the mail holds beside them.
+    /// What the mail holds in addition to those words.
     pub(super) rest: String,
-    /// It has a plain text at all.
+    /// Whether it has a plain text part.
     pub(super) has_text: bool,
-    /// The text was written as it reads.
+    /// Whether the text was written exactly as it reads.
     pub(super) exact: bool,
-    /// Names of the records needed to judge it.
+    /// Names of the TXT records needed to judge it.
     names: Vec<String>,
-    /// `pass`, or the code of what is missing; nothing if it was not judged.
+    /// `pass`, or the code of what is missing; `None` if the mail was not judged.
     proof: Option<String>,
 }
 
-/// Why a mail was not read.
+/// Why a mail could not be read.
 #[derive(Debug)]
-pub(super) enum Unread {
-    /// It cannot be: that is what a hostile mail is like.
+pub(super) enum ReplyMailReadError {
+    /// It can never be read: it may be hostile.
     Never(&'static str),
-    /// Not now: there is no worker.
-    Later(Fault),
-    /// Not now: DNS does not answer.
-    NoKeys(Fault),
+    /// It cannot be read now: no worker is available.
+    Later(ChannelError),
+    /// It cannot be judged now: DNS does not answer.
+    NoKeys(ChannelError),
 }
 
-/// Takes a mail apart. Nothing is looked up.
-pub(super) async fn read(workers: &Workers, mail: &[u8], forwarders: &[String]) -> Result<Read, Unread> {
+/// Parses a mail. Nothing is looked up.
+pub(super) async fn read(
+    workers: &GatewayWorkers,
+    mail: &[u8],
+    forwarders: &[String],
+) -> Result<ReplyMailFacts, ReplyMailReadError> {
     ask(workers, mail, json!({"forwarders": forwarders})).await
 }
 
-/// Judges a mail that was taken apart. Gives nothing if it is what it says, or why it is not.
+/// Judges a parsed mail. Returns `None` if its sender is proven, else the code of the reason.
 pub(super) async fn judge(
-    workers: &Workers,
-    records: &dyn Records,
-    (mail, read): (&[u8], &Read),
-    (forwarders, now): (&[String], Timestamp),
-) -> Result<Option<&'static str>, Unread> {
+    workers: &GatewayWorkers,
+    records: &dyn TxtResolver,
+    (mail, read): (&[u8], &ReplyMailFacts),
+    (forwarders, now): (&[String], UtcMillis),
+) -> Result<Option<&'static str>, ReplyMailReadError> {
     let looking = async {
         let mut found = BTreeMap::new();
         for name in read.names.iter().take(MOST_NAMES) {
@@ -155,12 +161,13 @@ pub(super) async fn judge(
             texts.truncate(most);
             found.insert(name.clone(), texts);
         }
-        Ok::<_, NoAnswer>(found)
+        Ok::<_, TxtLookupError>(found)
     };
-    let silent = || Unread::NoKeys(Fault::Later { after: None, why: "mail: DNS does not answer".into() });
+    let silent =
+        || ReplyMailReadError::NoKeys(ChannelError::Later { after: None, why: "mail: DNS does not answer".into() });
     let found = match tokio::time::timeout(LOOKED_UP, looking).await {
         Ok(Ok(found)) => found,
-        Ok(Err(NoAnswer)) | Err(_) => return Err(silent()),
+        Ok(Err(TxtLookupError)) | Err(_) => return Err(silent()),
     };
     let seconds = u64::try_from(now.as_millis() / 1000).unwrap_or(0);
     let judged = ask(workers, mail, json!({"forwarders": forwarders, "records": found, "now": seconds})).await?;
@@ -178,19 +185,28 @@ fn known(code: &str) -> &'static str {
     CODES.into_iter().find(|known| *known == code).unwrap_or("email.unreadable")
 }
 
-async fn ask(workers: &Workers, mail: &[u8], payload: serde_json::Value) -> Result<Read, Unread> {
-    let job = Job { kind: KIND.into(), payload, attachments: vec![mail.to_vec()] };
-    let limits = Limits { wall: SLOWEST, cpu: SLOWEST, ..Limits::default() };
-    match workers.run(Order { job, scratch: None, limits: Some(limits), mode: None }, Alone).await {
+async fn ask(
+    workers: &GatewayWorkers,
+    mail: &[u8],
+    payload: serde_json::Value,
+) -> Result<ReplyMailFacts, ReplyMailReadError> {
+    let job = WorkerJob { kind: KIND.into(), payload, attachments: vec![mail.to_vec()] };
+    let limits = WorkerLimits { wall: SLOWEST, cpu: SLOWEST, ..WorkerLimits::default() };
+    match workers
+        .run(WorkerAssignment { job, scratch: None, limits: Some(limits), mode: None }, RefusingWorkerHost)
+        .await
+    {
         Err(error) => {
-            let why = format!("mail: no worker reads it ({})", error.code());
-            Err(Unread::Later(Fault::Later { after: None, why }))
+            let why = format!("mail: no worker could read it ({})", error.code());
+            Err(ReplyMailReadError::Later(ChannelError::Later { after: None, why }))
         }
-        Ok((End::CutOff { .. }, _)) => Err(Unread::Never("email.too_slow")),
-        Ok((End::Crashed(_), _)) => Err(Unread::Never("email.broke_worker")),
-        Ok((End::Clean(done), _)) => match done.report.outcome {
-            Outcome::Done(said) => serde_json::from_value(said).map_err(|_| Unread::Never("email.unreadable")),
-            Outcome::Failed { .. } => Err(Unread::Never("email.unreadable")),
+        Ok((WorkerEnd::CutOff { .. }, _)) => Err(ReplyMailReadError::Never("email.too_slow")),
+        Ok((WorkerEnd::Crashed(_), _)) => Err(ReplyMailReadError::Never("email.broke_worker")),
+        Ok((WorkerEnd::Clean(done), _)) => match done.report.outcome {
+            WorkerJobOutcome::Done(said) => {
+                serde_json::from_value(said).map_err(|_| ReplyMailReadError::Never("email.unreadable"))
+            }
+            WorkerJobOutcome::Failed { .. } => Err(ReplyMailReadError::Never("email.unreadable")),
         },
     }
 }

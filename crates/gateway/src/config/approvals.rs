@@ -1,64 +1,67 @@
-//! Questions put to people: who they are, where they are asked, and how much a channel may decide.
+//! Approval settings: the people who are asked, where they are asked, and what a channel may approve.
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use sluice_core::approval::risk;
-use sluice_core::policy::reading::{Kind, Node, closest, escape};
-use sluice_core::{PersonName, Span};
+use sluice_core::policy::reading::{YamlNode, YamlValue, closest, escape};
+use sluice_core::{Millis, PersonName};
 
 use super::channels::BaseUrl;
 use super::section::section;
-use super::setting::{Bad, Setting, choice};
+use super::setting::{Setting, SettingError, choice};
 
 section! {
-    /// Questions put to people.
+    /// Approval requests to people.
     Approvals at "approvals" {
-        /// How long a question may be answered. After that the write is denied.
-        expiry: Span = Span::from_hours(1); within Span::from_secs(30)..=Span::from_hours(7 * 24),
-        /// Who is asked: a list of people, each with `name`, `telegram` (number of the user), `chat` (number of the
-        /// chat, that of the user unless said) and `email`. Calls that needed no approval (tier `notify`) are told in a
-        /// digest, or as `notices` says: `digest`, `each` or `off`; over the first channel, or the one that
-        /// `notices_over` names: `telegram` or `email`.
-        people: Vec<Person> = Vec::new(),
-        /// Which chats and addresses a request to the approval API may name beside those of `people`: a list such as
-        /// `telegram:123456` and `email:you@example.com`, or `any`.
-        targets: Targets = Targets::These(Vec::new()),
-        /// Names of those among `people` who are only asked when nobody else has answered.
+        /// How long a person can answer an approval request. After that the write is denied.
+        expiry: Millis = Millis::from_hours(1); within Millis::from_secs(30)..=Millis::from_hours(7 * 24),
+        /// The people who are asked: a list, each with `name`, `telegram` (the user's number), `chat` (the number of
+        /// the chat; by default that of the user) and `email`. Calls that needed no approval (tier `notify`) are
+        /// reported in a digest, or as `notices` says: `digest`, `each` or `off`; over the first channel of the person,
+        /// or the one that `notices_over` names: `telegram` or `email`.
+        people: Vec<ConfiguredPerson> = Vec::new(),
+        /// The chats and addresses that a request to the approval API may name in addition to those of `people`: a list
+        /// such as `telegram:123456` and `email:you@example.com`, or `any`.
+        targets: AllowedTargets = AllowedTargets::These(Vec::new()),
+        /// Names of those among `people` who are asked only if nobody else has answered.
         second: Vec<PersonName> = Vec::new(),
-        /// How long until `second` are asked too.
-        escalate_after: Span = Span::from_mins(15); within Span::from_secs(1)..=Span::from_hours(7 * 24),
-        /// How long until a question nobody has answered is sent once more. `0s` for never.
-        remind_after: Span = Span::from_mins(10); within Span::ZERO..=Span::from_hours(7 * 24),
-        /// Most questions a person is sent in an hour. The rest waits, and the person is told so once.
+        /// How long to wait before `second` are asked too.
+        escalate_after: Millis = Millis::from_mins(15); within Millis::from_secs(1)..=Millis::from_hours(7 * 24),
+        /// How long to wait before an unanswered approval request is sent once more. `0s` for never.
+        remind_after: Millis = Millis::from_mins(10); within Millis::ZERO..=Millis::from_hours(7 * 24),
+        /// Most approval requests that a person is sent in an hour. Further requests wait, and the person is told so
+        /// once.
         prompts_per_hour: u32 = 30; within 1..=100_000,
-        /// Most questions of one agent that a person is sent in an hour. The rest of that agent's waits, and the person is
-        /// told so once; questions of other agents are sent all the same.
+        /// Most approval requests of one agent that a person is sent in an hour. Further requests of that agent wait,
+        /// and the person is told so once; requests of other agents are still sent.
         prompts_per_agent: u32 = 10; within 1..=100_000,
         /// How often people get a digest of the calls that needed no approval, if there were any.
-        digest_every: Span = Span::from_hours(24); within Span::from_mins(1)..=Span::from_hours(7 * 24),
-        /// From which risk on two different people must say yes.
+        digest_every: Millis = Millis::from_hours(24); within Millis::from_mins(1)..=Millis::from_hours(7 * 24),
+        /// The risk from which two different people must approve.
         two_people: Needs = Needs::Never,
-        /// The highest risk that may be approved over Telegram. Anything above is decided with an operator's token.
+        /// The highest risk that can be approved over Telegram. Anything above is decided with an operator's token.
         telegram_ceiling: Risk = Risk::High,
-        /// The highest risk that may be approved by mail.
+        /// The highest risk that can be approved by e-mail.
         email_ceiling: Risk = Risk::Medium,
-        /// How long `2` (allow for this session) lasts for a client of the approval API, which acts by itself.
-        client_session: Span = Span::from_hours(8); within Span::from_secs(1)..=Span::from_hours(30 * 24),
+        /// How long `2` (allow for this session) lasts for a client of the approval API, which executes its actions
+        /// itself.
+        client_session: Millis = Millis::from_hours(8); within Millis::from_secs(1)..=Millis::from_hours(30 * 24),
         /// How many requests `2` answers for a client of the approval API.
         client_session_uses: u32 = 200; within 1..=1_000_000,
-        /// Address under which people reach this gateway: `https://gate.example.org`. With it, letters to one person
-        /// carry a link to a page that shows the question and asks again. The page may approve what the channel the
-        /// link came over may.
+        /// The address at which people reach this gateway: `https://gate.example.org`. With it, a message to one person
+        /// holds a link to a page that shows the approval request and takes the answer. The page may approve what the
+        /// channel of the link may approve.
         page: Option<BaseUrl> = None,
-        /// Whether clients that can show an address to whoever sits at them get one for a call that waits for a
-        /// person. The page behind it, at `page`, says how the call stands and decides nothing.
+        /// Whether clients that can show an address to the person at the keyboard get one for a call that waits for a
+        /// person. The page behind it, at `page`, shows the state of the call and decides nothing.
         elicit: bool = false,
-        /// Whether `sluice serve` prints each question that waits, if it runs on a terminal.
+        /// Whether `sluice serve` prints each waiting approval request, if it runs in a terminal.
         terminal: bool = true,
-        /// Whether the terminal of `sluice serve` rings its bell for each question.
+        /// Whether the terminal of `sluice serve` rings its bell for each approval request.
         bell: bool = false,
-        /// Whether `sluice serve` shows a desktop notification (`notify-send`) for each question. It says who asks, not what.
+        /// Whether `sluice serve` shows a desktop notification (`notify-send`) for each approval request. It shows who
+        /// asks, and not what for.
         desktop: bool = false,
     }
 }
@@ -66,53 +69,54 @@ section! {
 choice! {
     /// How bad a wrong approval can be.
     Risk {
-        /// It stays on this machine, or it can be taken back.
+        /// The effect stays on this machine, or can be undone.
         Low = "low",
-        /// Something leaves and cannot be called back, nobody has described what it does, or a client carries it out.
+        /// Something leaves and cannot be called back, nothing describes what the action does, or a client carries it
+        /// out.
         Medium = "medium",
-        /// Many or unmet targets, money, code, a deletion that cannot be undone, or many writes at once.
+        /// Many or new targets, money, code, a deletion that cannot be undone, or many writes at once.
         High = "high",
     }
 }
 
 choice! {
-    /// From which risk on something is needed.
+    /// The risk from which something is needed.
     Needs {
-        /// Not at all.
+        /// It is never needed.
         Never = "never",
-        /// For high risk.
+        /// It is needed for high risk.
         High = "high",
-        /// For medium risk and above.
+        /// It is needed for medium risk and above.
         Medium = "medium",
-        /// Always.
+        /// It is always needed.
         Always = "always",
     }
 }
 
 choice! {
-    /// How somebody is told about calls that needed no approval.
+    /// How a person is notified about calls that needed no approval.
     NoticeChoice {
-        /// All of them in one message from time to time.
+        /// All of them in one message at intervals.
         Digest = "digest",
-        /// One message for each, once it is over.
+        /// One message for each call, once it is over.
         Each = "each",
-        /// Not at all; they stand in the record.
+        /// No messages; the calls are in the audit log.
         Off = "off",
     }
 }
 
 choice! {
-    /// Over which channel somebody is told.
+    /// The channel over which a person is notified.
     NoticeChannel {
-        /// The person's chat at Telegram.
+        /// The person's Telegram chat.
         Telegram = "telegram",
-        /// The person's mail address.
+        /// The person's e-mail address.
         Email = "email",
     }
 }
 
 impl Risk {
-    /// Larger is worse.
+    /// A number for comparison: larger is worse.
     #[must_use]
     pub const fn rank(self) -> u8 {
         match self {
@@ -123,12 +127,12 @@ impl Risk {
     }
 }
 
-impl From<risk::Risk> for Risk {
-    fn from(risk: risk::Risk) -> Self {
+impl From<risk::ApprovalRisk> for Risk {
+    fn from(risk: risk::ApprovalRisk) -> Self {
         match risk {
-            risk::Risk::Low => Self::Low,
-            risk::Risk::Medium => Self::Medium,
-            risk::Risk::High => Self::High,
+            risk::ApprovalRisk::Low => Self::Low,
+            risk::ApprovalRisk::Medium => Self::Medium,
+            risk::ApprovalRisk::High => Self::High,
         }
     }
 }
@@ -146,61 +150,61 @@ impl Needs {
     }
 }
 
-/// Someone who may answer.
+/// A person who may answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Person {
-    /// As the record knows them.
+pub struct ConfiguredPerson {
+    /// The name in the audit log.
     pub name: PersonName,
-    /// Their number at Telegram.
+    /// The number of the person's Telegram account.
     pub telegram: Option<i64>,
-    /// The chat they are asked in.
+    /// The number of the chat in which the person is asked.
     pub chat: Option<i64>,
-    /// Their address, in lower case.
+    /// The e-mail address, in lower case.
     pub email: Option<String>,
-    /// How they are told about calls that needed no approval.
+    /// How the person is notified about calls that needed no approval.
     pub notices: NoticeChoice,
-    /// Over which channel they are told, if not the first over which they can be reached.
+    /// The channel for these notices, if not the first one over which the person can be reached.
     pub notices_over: Option<NoticeChannel>,
 }
 
-impl Person {
-    /// The chat they are asked in: their own unless another is named.
+impl ConfiguredPerson {
+    /// The chat in which the person is asked: their own, unless another one is configured.
     #[must_use]
     pub fn chat(&self) -> Option<i64> {
         self.chat.or(self.telegram)
     }
 }
 
-/// Which chats and addresses a request may name.
+/// The chats and addresses that a request may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Targets {
-    /// Whatever it likes.
+pub enum AllowedTargets {
+    /// Any chat or address.
     Any,
-    /// These: channel and place.
+    /// Only these: channel and place.
     These(Vec<(String, String)>),
 }
 
 impl Approvals {
-    /// Whether a request may ask there: a person is, or the operator allows it.
+    /// Whether a request may name this place: a person is asked there, or the operator allows it.
     #[must_use]
     pub fn allows(&self, channel: &str, place: &str) -> bool {
         let listed = match &self.targets {
-            Targets::Any => true,
-            Targets::These(list) => list.iter().any(|(c, p)| c == channel && p.eq_ignore_ascii_case(place)),
+            AllowedTargets::Any => true,
+            AllowedTargets::These(list) => list.iter().any(|(c, p)| c == channel && p.eq_ignore_ascii_case(place)),
         };
         listed || self.people.iter().any(|person| person.is_at(channel, place))
     }
 
-    /// The person who is asked there, if it is only one.
+    /// The person who is asked there, if there is only one.
     #[must_use]
-    pub fn person_at(&self, channel: &str, place: &str) -> Option<&Person> {
+    pub fn person_at(&self, channel: &str, place: &str) -> Option<&ConfiguredPerson> {
         let mut found = self.people.iter().filter(|person| person.is_at(channel, place));
         found.next().filter(|_| found.next().is_none())
     }
 }
 
-impl Person {
-    /// Their chat or address at this channel, if they have one.
+impl ConfiguredPerson {
+    /// The person's chat or address on this channel, if there is one.
     #[must_use]
     pub fn place(&self, channel: &str) -> Option<String> {
         match channel {
@@ -210,7 +214,7 @@ impl Person {
         }
     }
 
-    /// Whether they are asked there.
+    /// Whether the person is asked there.
     #[must_use]
     pub fn is_at(&self, channel: &str, place: &str) -> bool {
         match channel {
@@ -221,34 +225,34 @@ impl Person {
     }
 }
 
-/// One address, in lower case: what a mailbox is called, without a name before it.
-pub(crate) fn address(text: &str) -> Result<String, Bad> {
+/// An e-mail address in lower case, without a display name before it.
+pub(crate) fn address(text: &str) -> Result<String, SettingError> {
     let fine =
         |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._%+-".contains(&b));
     match text.split_once('@') {
         Some((local, domain)) if fine(local) && fine(domain) && domain.contains('.') => Ok(text.to_lowercase()),
-        Some(_) | None => Err(Bad::expected("an address such as `you@example.com`", text)),
+        Some(_) | None => Err(SettingError::expected("an address such as `you@example.com`", text)),
     }
 }
 
 const KEYS: [&str; 6] = ["name", "telegram", "chat", "email", "notices", "notices_over"];
 
-impl Setting for Person {
+impl Setting for ConfiguredPerson {
     const WHAT: &'static str = "a map with name, telegram, chat, email and notices";
 
-    fn from_text(_: &str, _: &Path) -> Result<Self, Bad> {
-        Err(Bad::new("can only be set in sluice.yaml"))
+    fn from_text(_: &str, _: &Path) -> Result<Self, SettingError> {
+        Err(SettingError::new("can only be set in sluice.yaml"))
     }
 
-    fn from_node(node: &Node, base: &Path) -> Result<Self, Bad> {
-        let Kind::Map(entries) = &node.kind else { return Err(Self::not(node)) };
+    fn from_node(node: &YamlNode, base: &Path) -> Result<Self, SettingError> {
+        let YamlValue::Map(entries) = &node.kind else { return Err(Self::not(node)) };
         let (mut name, mut telegram, mut chat, mut email) = (None, None, None, None);
         let (mut notices, mut notices_over) = (NoticeChoice::Digest, None);
         for (key, value) in entries {
             let read = match key.text.as_str() {
                 "name" => text(value).and_then(|text| {
                     let bad = |why: sluice_core::ids::NameError| {
-                        Bad::expected("a person's name", &text).hint(why.to_string())
+                        SettingError::expected("a person's name", &text).hint(why.to_string())
                     };
                     PersonName::new(text.clone()).map(|read| name = Some(read)).map_err(bad)
                 }),
@@ -262,16 +266,19 @@ impl Setting for Person {
                     .and_then(|text| NoticeChannel::from_text(&text, base))
                     .map(|read| notices_over = Some(read)),
                 other => {
-                    let bad = Bad::new(format!("has no key `{}`: a person has {}", escape(other), KEYS.join(", ")));
+                    let bad =
+                        SettingError::new(format!("has no key `{}`: a person has {}", escape(other), KEYS.join(", ")));
                     let close = closest(other, KEYS).map(|close| format!("did you mean `{close}`?"));
-                    return Err(Bad { hint: close, ..bad }.at(key.place));
+                    return Err(SettingError { hint: close, ..bad }.at(key.place));
                 }
             };
-            read.map_err(|bad| Bad { message: format!("{}: {}", key.text, bad.message), ..bad }.at(value.place))?;
+            read.map_err(|bad| {
+                SettingError { message: format!("{}: {}", key.text, bad.message), ..bad }.at(value.place)
+            })?;
         }
-        let name = name.ok_or_else(|| Bad::new("must have a `name`"))?;
+        let name = name.ok_or_else(|| SettingError::new("must have a `name`"))?;
         if chat.is_some() && telegram.is_none() {
-            return Err(Bad::new("names a chat but no `telegram` user")
+            return Err(SettingError::new("has a `chat` but no `telegram` user")
                 .hint("anyone in the chat could answer; name the user who may"));
         }
         let has_channel = match notices_over {
@@ -280,7 +287,7 @@ impl Setting for Person {
             None => true,
         };
         if !has_channel {
-            return Err(Bad::new("names a channel in `notices_over` at which this person has no address"));
+            return Err(SettingError::new("names a channel in `notices_over` at which this person has no address"));
         }
         Ok(Self { name, telegram, chat, email, notices, notices_over })
     }
@@ -305,36 +312,37 @@ impl Setting for Person {
     }
 }
 
-fn text(node: &Node) -> Result<String, Bad> {
+fn text(node: &YamlNode) -> Result<String, SettingError> {
     match &node.kind {
-        Kind::Text(text) => Ok(text.clone()),
-        _ => Err(Bad::new(format!("must be a text, not {}", node.noun()))),
+        YamlValue::Text(text) => Ok(text.clone()),
+        _ => Err(SettingError::new(format!("must be a text, not {}", node.noun()))),
     }
 }
 
-fn number(node: &Node) -> Result<i64, Bad> {
+fn number(node: &YamlNode) -> Result<i64, SettingError> {
     match &node.kind {
-        Kind::Integer(number) => Ok(*number),
-        Kind::Text(text) => text.parse().map_err(|_| Bad::expected("a number", text)),
-        _ => Err(Bad::new(format!("must be a number, not {}", node.noun()))),
+        YamlValue::Integer(number) => Ok(*number),
+        YamlValue::Text(text) => text.parse().map_err(|_| SettingError::expected("a number", text)),
+        _ => Err(SettingError::new(format!("must be a number, not {}", node.noun()))),
     }
 }
 
-impl Setting for Targets {
+impl Setting for AllowedTargets {
     const WHAT: &'static str = "a list such as `[telegram:123456, email:you@example.com]`, or `any`";
 
-    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
+    fn from_text(text: &str, _: &Path) -> Result<Self, SettingError> {
         if text == "any" {
             return Ok(Self::Any);
         }
         text.split(',').map(|item| target(item.trim())).collect::<Result<_, _>>().map(Self::These)
     }
 
-    fn from_node(node: &Node, base: &Path) -> Result<Self, Bad> {
+    fn from_node(node: &YamlNode, base: &Path) -> Result<Self, SettingError> {
         match &node.kind {
-            Kind::Text(text) => Self::from_text(text, base),
-            Kind::List(items) => {
-                let read = |item: &Node| text(item).and_then(|text| target(&text)).map_err(|bad| bad.at(item.place));
+            YamlValue::Text(text) => Self::from_text(text, base),
+            YamlValue::List(items) => {
+                let read =
+                    |item: &YamlNode| text(item).and_then(|text| target(&text)).map_err(|bad| bad.at(item.place));
                 items.iter().map(read).collect::<Result<_, _>>().map(Self::These)
             }
             _ => Err(Self::not(node)),
@@ -353,10 +361,10 @@ impl Setting for Targets {
     }
 }
 
-fn target(text: &str) -> Result<(String, String), Bad> {
+fn target(text: &str) -> Result<(String, String), SettingError> {
     match text.split_once(':') {
         Some(("telegram", chat)) if chat.parse::<i64>().is_ok() => Ok(("telegram".into(), chat.into())),
         Some(("email", to)) => Ok(("email".into(), address(to)?)),
-        Some(_) | None => Err(Bad::expected("`telegram:` and a number, or `email:` and an address", text)),
+        Some(_) | None => Err(SettingError::expected("`telegram:` and a number, or `email:` and an address", text)),
     }
 }

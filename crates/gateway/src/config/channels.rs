@@ -1,75 +1,75 @@
-//! Channels to people: where the gateway sends questions and hears answers.
+//! Channel settings: how the gateway sends approval requests and receives answers.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_core::ids::SecretName;
 
 use super::approvals::address;
-use super::general::Host;
+use super::general::HostAuthority;
 use super::section::section;
-use super::setting::{Bad, Setting, choice};
-use super::size::Size;
+use super::setting::{Setting, SettingError, choice};
+use super::size::ByteSize;
 
 section! {
-    /// A Telegram bot that asks people. Without `token_file` there is none.
+    /// A Telegram bot that asks people. Without `token_file` there is no bot.
     Telegram at "telegram" {
         /// File that holds the bot's token.
         token_file: Option<PathBuf> = None,
-        /// Where the Bot API is. `https`, or loopback for a local server.
+        /// The address of the Bot API: `https`, or a loopback address for a local server.
         api: BaseUrl = BaseUrl("https://api.telegram.org".into()),
-        /// Address under which Telegram reaches this gateway: `https://gate.example.org`. With it, news are brought to
-        /// `/hooks/telegram` there, and proven by a secret; without it the gateway asks for them.
+        /// The address at which Telegram reaches this gateway: `https://gate.example.org`. With it, Telegram sends
+        /// updates to `/hooks/telegram` there, proven by a secret; without it the gateway polls for updates.
         webhook: Option<BaseUrl> = None,
     }
 }
 
 section! {
-    /// Mail that asks people. Without `smtp_host` there is none. Replies are fetched from `imap_host`, or handed in at
-    /// `/v1/inbox/email-reply`.
+    /// E-mail that asks people. Without `smtp_host` there is none. Replies are fetched from `imap_host`, or handed in
+    /// at `/v1/inbox/email-reply`.
     Email at "email" {
-        /// Host that takes our mail.
-        smtp_host: Option<Host> = None,
-        /// Port of the host that takes our mail.
+        /// The SMTP host that sends our e-mail.
+        smtp_host: Option<HostAuthority> = None,
+        /// The port of the SMTP host.
         smtp_port: u32 = 587; within 1..=65_535,
-        /// `starttls`, `tls`, or `off` to this machine only.
+        /// `starttls`, `tls`, or `off` for a host on this machine only.
         smtp_security: Security = Security::Starttls,
-        /// User at the host.
-        smtp_user: Option<Word> = None,
-        /// File that holds the password.
+        /// The user name at the SMTP host.
+        smtp_user: Option<SingleWord> = None,
+        /// File that holds the password of the SMTP user.
         smtp_password_file: Option<PathBuf> = None,
-        /// Address questions come from.
-        from: Option<Address> = None,
-        /// Address replies go to: that of the mailbox they are fetched from, or whose forwarding service hands them in;
-        /// `from` unless said. Where they are fetched, `+` and a token are added before the `@`, so that the mailbox
-        /// must take such addresses. The mailbox of an agent must not be it.
-        reply_to: Option<Address> = None,
-        /// Host of the mailbox replies are fetched from. Without it they are not.
-        imap_host: Option<Host> = None,
-        /// Port of the mailbox.
+        /// The sender address of approval requests.
+        from: Option<EmailAddress> = None,
+        /// The address that replies go to: that of the mailbox from which they are fetched, or of the forwarding
+        /// service that hands them in; by default `from`. If replies are fetched, `+` and a token are added before the
+        /// `@`, so the mailbox must accept such addresses. It must not be the mailbox of an agent.
+        reply_to: Option<EmailAddress> = None,
+        /// The IMAP host of the mailbox from which replies are fetched. Without it, replies are not fetched.
+        imap_host: Option<HostAuthority> = None,
+        /// The port of the IMAP host.
         imap_port: u32 = 993; within 1..=65_535,
-        /// `tls`, `starttls`, or `off` to this machine only.
+        /// `tls`, `starttls`, or `off` for a host on this machine only.
         imap_security: Security = Security::Tls,
-        /// User of the mailbox; `reply_to` unless said.
-        imap_user: Option<Word> = None,
-        /// Name of the secret in the vault that holds the password. It must be for the capability `approvals.replies`
-        /// at `imap_host`.
+        /// The user name of the mailbox; by default `reply_to`.
+        imap_user: Option<SingleWord> = None,
+        /// Name of the secret in the vault that holds the mailbox password. It must be allowed for the capability
+        /// `approvals.replies` at `imap_host`.
         imap_secret: Option<SecretName> = None,
-        /// Folder replies arrive in.
-        imap_folder: Folder = Folder("INBOX".into()),
-        /// Folder into which mail is moved once it was read. Without it, it is marked as seen. Nothing is deleted.
-        imap_done_folder: Option<Folder> = None,
-        /// How often to look where the server does not tell of new mail by itself.
-        imap_poll: Span = Span::from_secs(60); within Span::from_secs(1)..=Span::from_mins(25),
-        /// Largest mail that is fetched.
-        imap_max_message: Size = Size::from_kib(512); within Size::from_kib(1)..=Size::from_kib(8 * 1024),
-        /// Domains of forwarders whose seal on a mail (ARC) is believed where the sender's own signature broke on the way.
-        forwarders: Vec<Domain> = Vec::new(),
-        /// Servers asked for the keys of signatures, such as `127.0.0.1:53`; those of the machine unless said.
+        /// The folder that replies arrive in.
+        imap_folder: MailboxFolderName = MailboxFolderName("INBOX".into()),
+        /// The folder to which mail is moved after it was read. Without it, mail is marked as seen. Nothing is deleted.
+        imap_done_folder: Option<MailboxFolderName> = None,
+        /// How often to check for mail if the server does not announce new mail itself.
+        imap_poll: Millis = Millis::from_secs(60); within Millis::from_secs(1)..=Millis::from_mins(25),
+        /// The largest mail that is fetched.
+        imap_max_message: ByteSize = ByteSize::from_kib(512); within ByteSize::from_kib(1)..=ByteSize::from_kib(8 * 1024),
+        /// Domains of forwarders whose seal on a mail (ARC) is trusted if the sender's own signature broke on the way.
+        forwarders: Vec<MailDomain> = Vec::new(),
+        /// DNS servers for the keys of signatures, such as `127.0.0.1:53`; by default those of the machine.
         dns: Vec<SocketAddr> = Vec::new(),
-        /// File with certificates that mail servers may have beside those the machine trusts.
+        /// File with certificates that are trusted for mail servers in addition to those of the machine.
         ca_file: Option<PathBuf> = None,
     }
 }
@@ -77,43 +77,43 @@ section! {
 section! {
     /// Replies that a forwarding service hands in at `/v1/inbox/email-reply` with an inbox key.
     Inbox at "inbox" {
-        /// Whether that service authenticates senders (DKIM or the like) and tells in `from` who wrote. Then a reply
-        /// decides without the token of its letter if it comes from one of `approvals.people` who was asked. Otherwise
-        /// the token in the letter's subject and text is needed.
+        /// Whether that service authenticates senders (DKIM or similar) and names the sender in `from`. Then a reply
+        /// decides without the token of its message if it comes from one of `approvals.people` who was asked. Otherwise
+        /// the token in the subject and text of the message is needed.
         trust_sender: bool = false,
     }
 }
 
 choice! {
-    /// How mail is kept from others on its way.
+    /// How a connection to a mail server is encrypted.
     Security {
-        /// Upgraded before anything is said.
+        /// Upgraded to TLS before anything is sent.
         Starttls = "starttls",
-        /// From the first byte.
+        /// TLS from the first byte.
         Tls = "tls",
-        /// Not at all: to this machine only.
+        /// Not encrypted: only to this machine.
         Off = "off",
     }
 }
 
-/// One word without blanks.
+/// One word without spaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word(String);
+pub struct SingleWord(String);
 
-impl Word {
-    /// As text.
+impl SingleWord {
+    /// The word as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl Setting for Word {
+impl Setting for SingleWord {
     const WHAT: &'static str = "one word";
 
-    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
+    fn from_text(text: &str, _: &Path) -> Result<Self, SettingError> {
         let odd = text.is_empty() || text.chars().any(|c| c.is_control() || c.is_whitespace());
-        if odd { Err(Bad::expected(Self::WHAT, text)) } else { Ok(Self(text.to_owned())) }
+        if odd { Err(SettingError::expected(Self::WHAT, text)) } else { Ok(Self(text.to_owned())) }
     }
     fn shown(&self) -> Value {
         json!(self.0)
@@ -125,23 +125,23 @@ impl Setting for Word {
 
 /// A folder of a mailbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Folder(String);
+pub struct MailboxFolderName(String);
 
-impl Folder {
-    /// As text.
+impl MailboxFolderName {
+    /// The name of the folder as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl Setting for Folder {
+impl Setting for MailboxFolderName {
     const WHAT: &'static str = "the name of a folder in ASCII";
 
-    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
+    fn from_text(text: &str, _: &Path) -> Result<Self, SettingError> {
         let plain = |b: u8| (b.is_ascii_graphic() || b == b' ') && !b"\"\\%*".contains(&b);
         let fine = !text.is_empty() && text.len() <= 200 && text.bytes().all(plain);
-        if fine { Ok(Self(text.to_owned())) } else { Err(Bad::expected(Self::WHAT, text)) }
+        if fine { Ok(Self(text.to_owned())) } else { Err(SettingError::expected(Self::WHAT, text)) }
     }
     fn shown(&self) -> Value {
         json!(self.0)
@@ -153,24 +153,24 @@ impl Setting for Folder {
 
 /// A domain, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Domain(String);
+pub struct MailDomain(String);
 
-impl Domain {
-    /// As text.
+impl MailDomain {
+    /// The domain as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl Setting for Domain {
+impl Setting for MailDomain {
     const WHAT: &'static str = "a domain such as `lists.example.com`";
 
-    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
+    fn from_text(text: &str, _: &Path) -> Result<Self, SettingError> {
         let lower = text.to_ascii_lowercase();
         let label = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         let fine = lower.len() < 254 && lower.contains('.') && lower.split('.').all(label);
-        if fine { Ok(Self(lower)) } else { Err(Bad::expected(Self::WHAT, text)) }
+        if fine { Ok(Self(lower)) } else { Err(SettingError::expected(Self::WHAT, text)) }
     }
     fn shown(&self) -> Value {
         json!(self.0)
@@ -182,20 +182,20 @@ impl Setting for Domain {
 
 /// The address of a mailbox, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address(String);
+pub struct EmailAddress(String);
 
-impl Address {
-    /// As text.
+impl EmailAddress {
+    /// The address as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl Setting for Address {
+impl Setting for EmailAddress {
     const WHAT: &'static str = "an address such as `you@example.com`";
 
-    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
+    fn from_text(text: &str, _: &Path) -> Result<Self, SettingError> {
         address(text).map(Self)
     }
     fn shown(&self) -> Value {
@@ -206,18 +206,18 @@ impl Setting for Address {
     }
 }
 
-/// A web address to which paths are added: `https`, or plain to this machine.
+/// A web address to which paths are added: `https`, or `http` to this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseUrl(String);
 
 impl BaseUrl {
-    /// The address, without a slash at its end.
+    /// The address, without a slash at the end.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Scheme, host and perhaps port, as a browser names the origin of a page.
+    /// Scheme, host and optional port, as a browser writes the origin of a page.
     #[must_use]
     pub fn origin(&self) -> &str {
         let from = self.0.find("://").map_or(0, |at| at + 3);
@@ -225,7 +225,7 @@ impl BaseUrl {
         self.0.get(..end).unwrap_or_default()
     }
 
-    /// Host and perhaps port.
+    /// Host and optional port.
     #[must_use]
     pub fn authority(&self) -> &str {
         self.origin().split_once("://").map_or("", |(_, host)| host)
@@ -235,7 +235,7 @@ impl BaseUrl {
 impl Setting for BaseUrl {
     const WHAT: &'static str = "an address such as `https://api.example.com`";
 
-    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
+    fn from_text(text: &str, _: &Path) -> Result<Self, SettingError> {
         let local = ["http://127.0.0.1", "http://localhost", "http://[::1]"];
         let plain = |start: &str| {
             let rest = text.strip_prefix(start);
@@ -243,7 +243,7 @@ impl Setting for BaseUrl {
         };
         let odd = text.chars().any(|c| c.is_control() || c.is_whitespace() || c == '@');
         if odd || !(text.starts_with("https://") || local.into_iter().any(plain)) {
-            return Err(Bad::expected(Self::WHAT, text).hint("a token must not travel in the clear"));
+            return Err(SettingError::expected(Self::WHAT, text).hint("a token must not travel unencrypted"));
         }
         Ok(Self(text.trim_end_matches('/').to_owned()))
     }

@@ -1,31 +1,31 @@
-//! What one key says about another: checks that no single value can fail alone.
+//! Checks across keys: errors that no single value shows alone.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 
 use super::channels::{Email, Security};
-use super::database::{Database, DatabaseSettings, Secret};
+use super::database::{DatabaseLocation, DatabaseSettings, DatabaseUrl};
 use super::disk::Disk;
 use super::general::General;
 use super::limits::Limits;
-use super::mounts::Way;
-use super::origin::Origin;
-use super::reader::Reader;
-use super::tls::{Tls, TlsFiles};
-use super::{Written, io_words};
+use super::mounts::MountTransport;
+use super::origin::ConfigOrigin;
+use super::reader::ConfigReader;
+use super::tls::{TlsConfig, TlsFiles};
+use super::{ConfigSections, io_words};
 
-/// Longest file that holds a URL.
+/// Largest file that may hold a URL, in bytes.
 const URL_FILE: u64 = 16 * 1024;
 
-/// Where the listener that always answers is.
-pub(crate) fn stop_address(general: &General, reader: &mut Reader<'_>) -> Option<SocketAddr> {
+/// The address of the stop listener.
+pub(crate) fn stop_address(general: &General, reader: &mut ConfigReader<'_>) -> Option<SocketAddr> {
     let listen = general.listen;
     match general.stop_listen {
-        // Port 0 lets the system choose, twice.
+        // Port 0 lets the system choose, for each listener.
         Some(stop) if stop == listen && stop.port() != 0 => {
             let fault = reader.refuse("stop_listen", "config.conflict", "`stop_listen` is the address of `listen`");
-            fault.why("it must answer when the other one no longer does");
+            fault.why("`stop_listen` must answer when `listen` no longer does");
             None
         }
         Some(stop) => Some(stop),
@@ -42,9 +42,11 @@ pub(crate) fn stop_address(general: &General, reader: &mut Reader<'_>) -> Option
 }
 
 /// Both files of a certificate, or none.
-pub(crate) fn tls(files: &TlsFiles, reader: &mut Reader<'_>) -> Option<Tls> {
+pub(crate) fn tls(files: &TlsFiles, reader: &mut ConfigReader<'_>) -> Option<TlsConfig> {
     match (&files.cert, &files.key) {
-        (Some(cert), Some(key)) => Some(Tls { cert: cert.clone(), key: key.clone(), ca_file: files.ca_file.clone() }),
+        (Some(cert), Some(key)) => {
+            Some(TlsConfig { cert: cert.clone(), key: key.clone(), ca_file: files.ca_file.clone() })
+        }
         (None, None) => None,
         (cert, _) => {
             let (has, lacks) = if cert.is_some() { ("tls.cert", "tls.key") } else { ("tls.key", "tls.cert") };
@@ -54,25 +56,32 @@ pub(crate) fn tls(files: &TlsFiles, reader: &mut Reader<'_>) -> Option<Tls> {
     }
 }
 
-/// Nobody outside this machine is talked to without TLS.
-pub(crate) fn reachable(general: &General, tls: bool, reader: &mut Reader<'_>) {
+/// Refuses addresses that other machines can reach without TLS.
+pub(crate) fn reachable(general: &General, tls: bool, reader: &mut ConfigReader<'_>) {
     let listeners = [("listen", Some(general.listen)), ("stop_listen", general.stop_listen)];
     let outside = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
     for (key, address) in listeners {
-        // The second one follows the first where nobody set it: one problem is said once.
-        let follows = key == "stop_listen" && reader.origin(key) == Origin::Default;
+        // By default the stop listener follows the first one: then the error is reported once.
+        let follows = key == "stop_listen" && reader.origin(key) == ConfigOrigin::Default;
         if tls || general.behind_proxy || follows || !address.is_some_and(|address| outside(&address)) {
             continue;
         }
         reader
             .refuse(key, "config.conflict", format!("`{key}` can be reached by other machines, without TLS"))
-            .why("keys and contents would cross the network in the clear")
-            .hint("set `tls`, or `behind_proxy: true` where a proxy ends TLS and alone reaches this address");
+            .why("keys and contents would cross the network unencrypted")
+            .hint(
+                "set `tls`, or `behind_proxy: true` if a proxy terminates TLS and only the proxy can reach \
+                 this address",
+            );
     }
 }
 
-/// The one place of memory.
-pub(crate) fn database(written: &mut DatabaseSettings, data: &Path, reader: &mut Reader<'_>) -> Option<Database> {
+/// The one database.
+pub(crate) fn database(
+    written: &mut DatabaseSettings,
+    data: &Path,
+    reader: &mut ConfigReader<'_>,
+) -> Option<DatabaseLocation> {
     let named = [
         ("database.url", written.url.is_some()),
         ("database.url_file", written.url_file.is_some()),
@@ -81,18 +90,18 @@ pub(crate) fn database(written: &mut DatabaseSettings, data: &Path, reader: &mut
     let mut named = named.into_iter().filter(|(_, set)| *set).map(|(key, _)| key);
     if let (Some(first), Some(second)) = (named.next(), named.next()) {
         let message = format!("`{second}` and `{first}` are both set");
-        reader.refuse(second, "config.conflict", message).why("the gateway remembers in one place");
+        reader.refuse(second, "config.conflict", message).why("the gateway has one database");
         return None;
     }
     if let Some(url) = &written.url {
-        return Some(Database::Server(url.clone()));
+        return Some(DatabaseLocation::Server(url.clone()));
     }
     let Some(file) = &written.url_file else {
         let path = written.path.get_or_insert_with(|| data.join("sluice.db"));
-        return Some(Database::File(path.clone()));
+        return Some(DatabaseLocation::File(path.clone()));
     };
     match url_in(file) {
-        Ok(url) => Some(Database::Server(url)),
+        Ok(url) => Some(DatabaseLocation::Server(url)),
         Err(why) => {
             let message = format!("`{}` cannot be used as `database.url_file`", file.display());
             reader.refuse("database.url_file", "config.value", message).why(why);
@@ -101,53 +110,53 @@ pub(crate) fn database(written: &mut DatabaseSettings, data: &Path, reader: &mut
     }
 }
 
-fn url_in(file: &Path) -> Result<Secret, String> {
+fn url_in(file: &Path) -> Result<DatabaseUrl, String> {
     let about = fs::metadata(file).map_err(|error| io_words(&error))?;
     if !about.is_file() || about.len() > URL_FILE {
-        return Err("it is no small regular file".into());
+        return Err("it is not a small regular file".into());
     }
     let text = zeroize::Zeroizing::new(fs::read_to_string(file).map_err(|error| io_words(&error))?);
-    Secret::url(text.trim()).map_err(|bad| format!("its content {}", bad.message))
+    DatabaseUrl::url(text.trim()).map_err(|bad| format!("its content {}", bad.message))
 }
 
-/// A mailbox needs an address, a password and a way that nobody listens in on.
-pub(crate) fn mail(email: &Email, reader: &mut Reader<'_>) {
+/// A mailbox needs an address, a password and an encrypted connection.
+pub(crate) fn mail(email: &Email, reader: &mut ConfigReader<'_>) {
     let Some(host) = &email.imap_host else { return };
     if email.smtp_host.is_none() {
         reader
             .refuse("email.imap_host", "config.conflict", "`email.imap_host` is set and `email.smtp_host` is not")
-            .why("replies answer letters, and without it none are sent");
+            .why("replies answer messages, and without `email.smtp_host` none are sent");
     }
     if email.imap_secret.is_none() {
         reader
             .refuse("email.imap_host", "config.conflict", "`email.imap_host` is set and `email.imap_secret` is not")
-            .hint("put the password into the vault and name it: sluice secrets set");
+            .hint("put the password into the vault (sluice secrets set), and set its name here");
     }
     if email.imap_security == Security::Off && !["127.0.0.1", "localhost", "::1"].contains(&host.as_str()) {
         reader
             .refuse(
                 "email.imap_security",
                 "config.conflict",
-                "`email.imap_security` is `off` and the host is elsewhere",
+                "`email.imap_security` is `off` and the host is not this machine",
             )
-            .why("the password would cross the network in the clear");
+            .why("the password would cross the network unencrypted");
     }
 }
 
-/// Pairs of which one is the larger.
-pub(crate) fn orders(limits: &Limits, disk: &Disk, reader: &mut Reader<'_>) {
+/// Pairs of keys of which one must be larger.
+pub(crate) fn orders(limits: &Limits, disk: &Disk, reader: &mut ConfigReader<'_>) {
     if limits.streams_per_key > limits.streams {
         reader.refuse("limits.streams_per_key", "config.conflict", "`streams_per_key` is more than `streams`");
     }
     if disk.stop.free > disk.low.free || disk.stop.percent > disk.low.percent {
         reader
-            .refuse("disk.stop", "config.conflict", "`disk.stop` lies above `disk.low`")
+            .refuse("disk.stop", "config.conflict", "`disk.stop` is larger than `disk.low`")
             .why("new writes must be refused before sending stops");
     }
 }
 
-/// The gateway's own files, which nobody behind or before the gate may reach.
-fn own(written: &Written, file: Option<&Path>) -> Vec<(&'static str, PathBuf)> {
+/// The gateway's own files, which no agent and no service may reach.
+fn own(written: &ConfigSections, file: Option<&Path>) -> Vec<(&'static str, PathBuf)> {
     let general = &written.general;
     let own = [
         ("the data folder", Some(general.data.as_path())),
@@ -161,8 +170,8 @@ fn own(written: &Written, file: Option<&Path>) -> Vec<(&'static str, PathBuf)> {
     own.into_iter().filter_map(|(what, path)| Some((what, real(path?)))).collect()
 }
 
-/// No agent reaches the gateway's own files through its folders.
-pub(crate) fn roots(written: &Written, file: Option<&Path>, reader: &mut Reader<'_>) {
+/// Refuses folders of agents that would let them reach the gateway's own files.
+pub(crate) fn roots(written: &ConfigSections, file: Option<&Path>, reader: &mut ConfigReader<'_>) {
     let own = own(written, file);
     for root in &written.filesystem.roots {
         let path = real(&root.path);
@@ -177,12 +186,12 @@ pub(crate) fn roots(written: &Written, file: Option<&Path>, reader: &mut Reader<
     }
 }
 
-/// No mounted server puts files where they would be taken for the person's own words.
-pub(crate) fn trusted(written: &Written, reader: &mut Reader<'_>) {
+/// Refuses mounts that may write files where they would count as the person's own words.
+pub(crate) fn trusted(written: &ConfigSections, reader: &mut ConfigReader<'_>) {
     for root in written.filesystem.roots.iter().filter(|root| root.trusted) {
         let trusted = real(&root.path);
         for mount in &written.general.mounts.0 {
-            let Way::Program(program) = &mount.way else { continue };
+            let MountTransport::Program(program) = &mount.way else { continue };
             let writes = program.write.iter().map(|path| real(path));
             if writes.into_iter().any(|there| there.starts_with(&trusted) || trusted.starts_with(&there)) {
                 let message =
@@ -190,17 +199,17 @@ pub(crate) fn trusted(written: &Written, reader: &mut Reader<'_>) {
                 reader
                     .refuse("filesystem.roots", "config.conflict", message)
                     .why("what a mounted server writes is outside text, and would not be screened there")
-                    .hint("leave out `trusted`, or give the server a folder of its own");
+                    .hint("remove `trusted`, or give the server a folder of its own");
             }
         }
     }
 }
 
-/// No server of others reaches the gateway's own files.
-pub(crate) fn mounts(written: &Written, file: Option<&Path>, reader: &mut Reader<'_>) {
+/// Refuses mounts that would let a third-party server reach the gateway's own files.
+pub(crate) fn mounts(written: &ConfigSections, file: Option<&Path>, reader: &mut ConfigReader<'_>) {
     let own = own(written, file);
     for mount in &written.general.mounts.0 {
-        let Way::Program(program) = &mount.way else { continue };
+        let MountTransport::Program(program) = &mount.way else { continue };
         for path in program.read.iter().chain(&program.write) {
             let there = real(path);
             let Some((what, _)) = own.iter().find(|(_, own)| own.starts_with(&there) || there.starts_with(own)) else {
@@ -209,7 +218,7 @@ pub(crate) fn mounts(written: &Written, file: Option<&Path>, reader: &mut Reader
             let message = format!("`{}` of the mount `{}` holds, or lies in, {what}", path.display(), mount.name);
             reader
                 .refuse("mounts", "config.conflict", message)
-                .why("a server of others could read keys or change the rules")
+                .why("a third-party server could read keys or change the rules")
                 .hint("give it a folder of its own");
         }
     }

@@ -1,4 +1,4 @@
-//! Where the gateway remembers: a file of its own, or a server several gateways share.
+//! Database settings: a file of the gateway's own, or a server that several gateways share.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,54 +7,54 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::section::section;
-use super::setting::{Bad, Setting};
+use super::setting::{Setting, SettingError};
 
 section! {
-    /// Where the gateway remembers: a file of its own, or a PostgreSQL server several gateways share. At most one of
-    /// the three.
+    /// The database: a file of the gateway's own, or a PostgreSQL server that several gateways share. At most one of
+    /// the three keys can be set.
     DatabaseSettings at "database" {
         /// File of the built-in database.
         path: Option<PathBuf> = None => "`sluice.db` in the data folder",
-        /// `postgres://…` of a server. A secret: it is never shown. Better named by `url_file`.
-        url: Option<Secret> = None,
-        /// File that holds the `postgres://…` of a server.
+        /// The `postgres://…` URL of a server. It is a secret and never shown. `url_file` is the better choice.
+        url: Option<DatabaseUrl> = None,
+        /// File that holds the `postgres://…` URL of a server.
         url_file: Option<PathBuf> = None,
     }
 }
 
-/// Where the gateway remembers.
+/// The database of a gateway.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Database {
-    /// A file of its own.
+pub enum DatabaseLocation {
+    /// A file of the gateway's own.
     File(PathBuf),
     /// A server; the URL is a secret.
-    Server(Secret),
+    Server(DatabaseUrl),
 }
 
-impl Database {
+impl DatabaseLocation {
     /// A server by its URL.
     ///
     /// # Errors
-    /// What is wrong with the URL, without the URL.
+    /// Says what is wrong with the URL, without the URL.
     pub fn server(url: &str) -> Result<Self, String> {
-        Secret::url(url.trim()).map(Self::Server).map_err(|bad| bad.message)
+        DatabaseUrl::url(url.trim()).map(Self::Server).map_err(|bad| bad.message)
     }
 }
 
-/// A text nobody may see: wiped from memory when it is dropped.
+/// A secret text: never shown, and wiped from memory when it is dropped.
 #[derive(Clone, PartialEq)]
-pub struct Secret(Zeroizing<String>);
+pub struct DatabaseUrl(Zeroizing<String>);
 
-impl Secret {
+impl DatabaseUrl {
     /// A URL of a PostgreSQL server.
-    pub(crate) fn url(text: &str) -> Result<Self, Bad> {
-        // SECURITY: what was found is not said; it may hold a password.
+    pub(crate) fn url(text: &str) -> Result<Self, SettingError> {
+        // SECURITY: the error does not quote the value, which may hold a password.
         let known = text.starts_with("postgres://") || text.starts_with("postgresql://");
         let plain = !text.chars().any(|c| c.is_control() || c.is_whitespace());
         if known && plain {
             Ok(Self(Zeroizing::new(text.to_owned())))
         } else {
-            Err(Bad::new("must be one URL that starts with `postgres://`"))
+            Err(SettingError::new("must be one URL that starts with `postgres://`"))
         }
     }
 
@@ -65,16 +65,16 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("set (hidden)")
     }
 }
 
-impl Setting for Secret {
+impl Setting for DatabaseUrl {
     const WHAT: &'static str = "a URL that starts with `postgres://`";
 
-    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
+    fn from_text(text: &str, _: &Path) -> Result<Self, SettingError> {
         Self::url(text)
     }
     fn shown(&self) -> Value {

@@ -1,38 +1,39 @@
-//! Ways out: which hosts may be reached, how, how often and with which credential.
+//! Egress connections: which hosts may be reached, how, how often and with which credential.
 
 use std::path::{Path, PathBuf};
 
 use http::Method;
 use serde_json::{Map, Value, json};
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_core::ids::{ConnectionName, SecretName};
-use sluice_core::policy::reading::{Kind, Node, closest, escape};
+use sluice_core::policy::reading::{YamlNode, YamlValue, closest, escape};
 
-use super::filesystem::Agents;
+use super::filesystem::AgentSelection;
 use super::section::section;
-use super::setting::{Bad, Bounded as _, Setting};
-use super::size::Size;
+use super::setting::{BoundedSetting as _, Setting, SettingError};
+use super::size::ByteSize;
 use crate::egress::allow::METHODS;
-use crate::egress::ssrf::Net;
-use crate::egress::{Connection, HostPattern, PathPattern, Placement};
+use crate::egress::ssrf::IpNetwork;
+use crate::egress::{CredentialPlacement, EgressConnection, HostPattern, PathPattern};
 
 section! {
-    /// Ways out. Without one, nothing leaves.
+    /// Connections of the egress proxy. Without one, nothing leaves.
     Egress at "egress" {
-        /// Connections by name, each with `hosts` (`api.example.com`, `*.example.com`) and, where it differs: `ports`
-        /// (443), `methods` (GET, HEAD), `paths` (`/v1/*`; all), `http` (false), `allow_addresses` (private addresses or
-        /// blocks it may reach; none), `agents` (who may use it with `network.*`; nobody), `secret` with `credential`
-        /// (`bearer`, `basic`, `header X-Api-Key`, `query key`), `per_minute` (10), `per_hour` (100), `burn` (200; each a
-        /// number or `off`), `max_answer` (8MiB), `timeout` (30s), `idle_timeout` (10s), `redirects` (3).
-        connections: Connections = Connections::default(),
-        /// File with certificates that are trusted beside those of the machine.
+        /// Connections by name, each with `hosts` (`api.example.com`, `*.example.com`) and, if it differs from the
+        /// default: `ports` (443), `methods` (GET, HEAD), `paths` (`/v1/*`; all), `http` (false), `allow_addresses`
+        /// (private addresses or blocks that it may reach; none), `agents` (agents that may use it with `network.*`;
+        /// none), `secret` with `credential` (`bearer`, `basic`, `header X-Api-Key`, `query key`), `per_minute` (10),
+        /// `per_hour` (100), `burn` (200; each a number or `off`), `max_answer` (8MiB), `timeout` (30s), `idle_timeout`
+        /// (10s), `redirects` (3).
+        connections: ConfiguredConnections = ConfiguredConnections::default(),
+        /// File with certificates that are trusted in addition to those of the machine.
         ca_file: Option<PathBuf> = None,
     }
 }
 
 /// Connections by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Connections(pub Vec<Connection>);
+pub struct ConfiguredConnections(pub Vec<EgressConnection>);
 
 const KEYS: [&str; 16] = [
     "hosts",
@@ -53,19 +54,19 @@ const KEYS: [&str; 16] = [
     "redirects",
 ];
 
-impl Setting for Connections {
+impl Setting for ConfiguredConnections {
     const WHAT: &'static str = "a map of connections";
 
-    fn from_text(_: &str, _: &Path) -> Result<Self, Bad> {
-        Err(Bad::new("can only be set in sluice.yaml"))
+    fn from_text(_: &str, _: &Path) -> Result<Self, SettingError> {
+        Err(SettingError::new("can only be set in sluice.yaml"))
     }
 
-    fn from_node(node: &Node, base: &Path) -> Result<Self, Bad> {
-        let Kind::Map(entries) = &node.kind else { return Err(Self::not(node)) };
+    fn from_node(node: &YamlNode, base: &Path) -> Result<Self, SettingError> {
+        let YamlValue::Map(entries) = &node.kind else { return Err(Self::not(node)) };
         let mut connections = Vec::new();
         for (key, value) in entries {
             let name = ConnectionName::new(key.text.as_str()).map_err(|why| {
-                Bad::new(format!("cannot use `{}`", escape(&key.text))).hint(why.to_string()).at(key.place)
+                SettingError::new(format!("cannot use `{}`", escape(&key.text))).hint(why.to_string()).at(key.place)
             })?;
             connections.push(connection(name, value, base)?);
         }
@@ -83,19 +84,19 @@ impl Setting for Connections {
             "type": "object", "additionalProperties": false, "required": ["hosts"], "properties": {
                 "hosts": texts, "ports": {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65535}},
                 "methods": {"type": "array", "items": {"enum": METHODS.map(|method| method.to_string())}},
-                "paths": texts, "http": bool::shape(), "allow_addresses": texts, "agents": Agents::shape(),
+                "paths": texts, "http": bool::shape(), "allow_addresses": texts, "agents": AgentSelection::shape(),
                 "secret": {"type": "string"}, "credential": {"type": "string"}, "per_minute": number,
-                "per_hour": number, "burn": number, "max_answer": Size::shape(), "timeout": Span::shape(),
-                "idle_timeout": Span::shape(), "redirects": {"type": "integer", "minimum": 0, "maximum": 10}}}})
+                "per_hour": number, "burn": number, "max_answer": ByteSize::shape(), "timeout": Millis::shape(),
+                "idle_timeout": Millis::shape(), "redirects": {"type": "integer", "minimum": 0, "maximum": 10}}}})
     }
 }
 
-/// A connection as people and machines see it.
+/// A connection as `sluice config show` prints it.
 #[must_use]
-pub fn shown(connection: &Connection) -> Value {
+pub fn shown(connection: &EgressConnection) -> Value {
     let texts = |list: &[String]| Value::from(list.to_vec());
     let number = |limit: Option<u32>| limit.map_or_else(|| json!("off"), |limit| json!(limit));
-    let Connection { hosts, ports, methods, paths, allow_addresses, credential, limits, .. } = connection;
+    let EgressConnection { hosts, ports, methods, paths, allow_addresses, credential, limits, .. } = connection;
     let words = |list: Vec<String>| texts(&list);
     let mut all = json!({
         "hosts": words(hosts.iter().map(ToString::to_string).collect()),
@@ -107,7 +108,7 @@ pub fn shown(connection: &Connection) -> Value {
         "per_minute": number(limits.per_minute),
         "per_hour": number(limits.per_hour),
         "burn": number(limits.burn),
-        "max_answer": Size::from_bytes(connection.max_answer).shown(),
+        "max_answer": ByteSize::from_bytes(connection.max_answer).shown(),
         "timeout": connection.timeout.shown(),
         "idle_timeout": connection.idle_timeout.shown(),
         "redirects": connection.redirects,
@@ -124,9 +125,11 @@ pub fn shown(connection: &Connection) -> Value {
     all
 }
 
-fn connection(name: ConnectionName, node: &Node, base: &Path) -> Result<Connection, Bad> {
-    let Kind::Map(entries) = &node.kind else { return Err(Bad::new("must be a map with `hosts`").at(node.place)) };
-    let mut made = Connection::new(name, Vec::new());
+fn connection(name: ConnectionName, node: &YamlNode, base: &Path) -> Result<EgressConnection, SettingError> {
+    let YamlValue::Map(entries) = &node.kind else {
+        return Err(SettingError::new("must be a map with `hosts`").at(node.place));
+    };
+    let mut made = EgressConnection::new(name, Vec::new());
     let (mut secret, mut placement) = (None, None);
     for (key, value) in entries {
         let read = match key.text.as_str() {
@@ -135,15 +138,16 @@ fn connection(name: ConnectionName, node: &Node, base: &Path) -> Result<Connecti
             "methods" => each(value, base, method).map(|read| made.methods = read),
             "paths" => each(value, base, PathPattern::parse).map(|read| made.paths = read),
             "http" => bool::from_node(value, base).map(|read| made.plain_http = read),
-            "allow_addresses" => each(value, base, Net::opened).map(|read| made.allow_addresses = read),
-            "agents" => Agents::from_node(value, base).map(|read| made.agents = Some(read)),
+            "allow_addresses" => each(value, base, IpNetwork::opened).map(|read| made.allow_addresses = read),
+            "agents" => AgentSelection::from_node(value, base).map(|read| made.agents = Some(read)),
             "secret" => word(value, base).and_then(|text| {
                 SecretName::new(text)
-                    .map_err(|why| Bad::new("must be a secret's name").hint(why.to_string()))
+                    .map_err(|why| SettingError::new("must be a secret's name").hint(why.to_string()))
                     .map(|read| secret = Some(read))
             }),
-            "credential" => word(value, base)
-                .and_then(|text| Placement::parse(&text).map_err(Bad::new).map(|read| placement = Some(read))),
+            "credential" => word(value, base).and_then(|text| {
+                CredentialPlacement::parse(&text).map_err(SettingError::new).map(|read| placement = Some(read))
+            }),
             "per_minute" => number(value, base).map(|read| made.limits.per_minute = read),
             "per_hour" => number(value, base).map(|read| made.limits.per_hour = read),
             "burn" => number(value, base).map(|read| made.limits.burn = read),
@@ -152,67 +156,72 @@ fn connection(name: ConnectionName, node: &Node, base: &Path) -> Result<Connecti
             "idle_timeout" => span(value, base).map(|read| made.idle_timeout = read),
             "redirects" => u32::from_node(value, base).and_then(|n| n.within(&(0..=10)).map(|()| made.redirects = n)),
             other => {
-                let bad = Bad::new(format!("has no key `{}`: a connection has {}", escape(other), KEYS.join(", ")));
+                let bad =
+                    SettingError::new(format!("has no key `{}`: a connection has {}", escape(other), KEYS.join(", ")));
                 let close = closest(other, KEYS).map(|close| format!("did you mean `{close}`?"));
-                return Err(Bad { hint: close, ..bad }.at(key.place));
+                return Err(SettingError { hint: close, ..bad }.at(key.place));
             }
         };
-        read.map_err(|bad| Bad { message: format!("{}: {}", key.text, bad.message), ..bad }.at(value.place))?;
+        read.map_err(|bad| SettingError { message: format!("{}: {}", key.text, bad.message), ..bad }.at(value.place))?;
     }
     if made.hosts.is_empty() {
-        return Err(Bad::new("must name at least one host in `hosts`").at(node.place));
+        return Err(SettingError::new("must name at least one host in `hosts`").at(node.place));
     }
     made.credential = match (secret, placement) {
-        (Some(secret), placement) => Some((secret, placement.unwrap_or(Placement::Bearer))),
-        (None, Some(_)) => return Err(Bad::new("`credential` says how, and no `secret` says which").at(node.place)),
+        (Some(secret), placement) => Some((secret, placement.unwrap_or(CredentialPlacement::Bearer))),
+        (None, Some(_)) => return Err(SettingError::new("has a `credential` without a `secret`").at(node.place)),
         (None, None) => None,
     };
     Ok(made)
 }
 
-fn each<T>(node: &Node, base: &Path, read: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, Bad> {
-    let Kind::List(items) = &node.kind else { return Err(Bad::new("must be a list of texts")) };
-    let one = |item: &Node| {
+fn each<T>(node: &YamlNode, base: &Path, read: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, SettingError> {
+    let YamlValue::List(items) = &node.kind else { return Err(SettingError::new("must be a list of texts")) };
+    let one = |item: &YamlNode| {
         let text = word(item, base).map_err(|bad| bad.at(item.place))?;
-        read(&text).map_err(|why| Bad::new(why).at(item.place))
+        read(&text).map_err(|why| SettingError::new(why).at(item.place))
     };
     items.iter().map(one).collect()
 }
 
-fn word(node: &Node, _: &Path) -> Result<String, Bad> {
+fn word(node: &YamlNode, _: &Path) -> Result<String, SettingError> {
     match &node.kind {
-        Kind::Text(text) => Ok(text.clone()),
-        _ => Err(Bad::new(format!("must be a text, not {}", node.noun()))),
+        YamlValue::Text(text) => Ok(text.clone()),
+        _ => Err(SettingError::new(format!("must be a text, not {}", node.noun()))),
     }
 }
 
 fn method(text: &str) -> Result<Method, String> {
     let known = METHODS.into_iter().find(|method| method.as_str() == text);
-    known
-        .ok_or_else(|| format!("`{}` is none of {}", escape(text), METHODS.map(|method| method.to_string()).join(", ")))
+    known.ok_or_else(|| {
+        format!("`{}` is not one of {}", escape(text), METHODS.map(|method| method.to_string()).join(", "))
+    })
 }
 
-fn ports(node: &Node, base: &Path) -> Result<Vec<u16>, Bad> {
+fn ports(node: &YamlNode, base: &Path) -> Result<Vec<u16>, SettingError> {
     let numbers = Vec::<u32>::from_node(node, base)?;
     let port = |number: u32| u16::try_from(number).ok().filter(|port| *port > 0);
-    numbers.into_iter().map(|number| port(number).ok_or_else(|| Bad::new("a port lies between 1 and 65535"))).collect()
+    numbers
+        .into_iter()
+        .map(|number| port(number).ok_or_else(|| SettingError::new("a port lies between 1 and 65535")))
+        .collect()
 }
 
-fn number(node: &Node, base: &Path) -> Result<Option<u32>, Bad> {
+fn number(node: &YamlNode, base: &Path) -> Result<Option<u32>, SettingError> {
     match &node.kind {
-        Kind::Text(text) if text == "off" => Ok(None),
+        YamlValue::Text(text) if text == "off" => Ok(None),
         _ => u32::from_node(node, base).map(Some),
     }
 }
 
-fn size(node: &Node, base: &Path) -> Result<u64, Bad> {
-    let read = Size::from_node(node, base)?;
-    read.within(&(Size::from_kib(1)..=Size::from_kib(256 * 1024)))?;
+fn size(node: &YamlNode, base: &Path) -> Result<u64, SettingError> {
+    let read = ByteSize::from_node(node, base)?;
+    read.within(&(ByteSize::from_kib(1)..=ByteSize::from_kib(256 * 1024)))?;
     Ok(read.as_bytes())
 }
 
-fn span(node: &Node, base: &Path) -> Result<Span, Bad> {
-    let read = Span::from_node(node, base)?;
-    read.within(&(Span::from_millis(10)..=Span::from_mins(5)))?;
+fn span(node: &YamlNode, base: &Path) -> Result<Millis, SettingError> {
+    let read = Millis::from_node(node, base)?;
+    read.within(&(Millis::from_millis(10)..=Millis::from_mins(5)))?;
     Ok(read)
 }

@@ -1,36 +1,36 @@
-//! What the gateway says on stderr.
+//! Log settings: what the gateway writes to stderr.
 
 use super::section::section;
 use super::setting::choice;
 
 section! {
-    /// What the gateway says on stderr. The audit log is something else and always complete.
+    /// The log on stderr. It is separate from the audit log, which is always complete.
     Log at "log" {
-        /// `text` for people, `json` for machines, `auto` for text on a terminal and JSON elsewhere.
+        /// `text` for people, `json` for machines, `auto` for text in a terminal and JSON elsewhere.
         format: LogFormat = LogFormat::Auto,
-        /// How much: `error`, `warn`, `info`, `debug` or `trace`.
+        /// The level: `error`, `warn`, `info`, `debug` or `trace`.
         level: LogLevel = LogLevel::Info,
     }
 }
 
 choice! {
-    /// How log lines look.
+    /// The format of log lines.
     LogFormat {
-        /// Text on a terminal, JSON elsewhere.
+        /// Text in a terminal, JSON elsewhere.
         Auto = "auto",
-        /// One object per line.
+        /// One JSON object per line.
         Json = "json",
-        /// For people.
+        /// Text for people.
         Text = "text",
     }
 }
 
 choice! {
-    /// How much is logged.
+    /// The log level.
     LogLevel {
-        /// Someone must act.
+        /// A person must act.
         Error = "error",
-        /// Something is odd.
+        /// Something is unusual.
         Warn = "warn",
         /// What happens.
         Info = "info",

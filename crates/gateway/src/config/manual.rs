@@ -1,4 +1,4 @@
-//! The schema and the manual of `sluice.yaml`, made from the sections themselves.
+//! The schema and the manual of `sluice.yaml`, generated from the sections themselves.
 
 use std::fmt::Write as _;
 
@@ -6,26 +6,26 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
 use super::reader::variable;
-use super::section::{Field, Section, key, properties};
+use super::section::{ConfigField, ConfigSection, key, properties};
 use super::setting::word;
 use super::{
-    Approvals, Audit, Batch, Budgets, Connected, Content, DatabaseSettings, Disk, Egress, Email, FILE, Filesystem,
-    General, Git, Holds, Inbox, Leak, Limits, Log, Process, Recovery, Release, Retention, Sessions, State, Telegram,
-    TlsFiles, Vault, Workers, Written,
+    Approvals, Audit, Batch, Budgets, ConfigSections, Connected, Content, DatabaseSettings, Disk, Egress, Email, FILE,
+    Filesystem, General, Git, Holds, Inbox, Leak, Limits, Log, Process, Recovery, Release, Retention, Sessions, State,
+    Telegram, TlsFiles, Vault, Workers,
 };
 
-/// A section for the manual.
-struct Page {
+/// A section of the manual.
+struct ManualSection {
     name: &'static str,
     meaning: String,
-    fields: Vec<Field>,
+    fields: Vec<ConfigField>,
 }
 
-fn page<S: Section>() -> Page {
-    Page { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
+fn page<S: ConfigSection>() -> ManualSection {
+    ManualSection { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [Page; 28] {
+fn pages() -> [ManualSection; 28] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -58,12 +58,12 @@ fn pages() -> [Page; 28] {
     ]
 }
 
-/// Every key: `listen`, `limits.body`.
+/// All keys, such as `listen` and `limits.body`.
 pub(crate) fn known_keys() -> Vec<String> {
     pages().iter().flat_map(|page| page.fields.iter().map(|field| key(page.name, field.name))).collect()
 }
 
-impl JsonSchema for Written {
+impl JsonSchema for ConfigSections {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         FILE.into()
     }
@@ -112,7 +112,7 @@ impl JsonSchema for Written {
 /// JSON Schema (draft 2020-12) of `sluice.yaml`, for editors.
 #[must_use]
 pub fn schema() -> String {
-    let schema = SchemaGenerator::default().into_root_schema_for::<Written>();
+    let schema = SchemaGenerator::default().into_root_schema_for::<ConfigSections>();
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text
@@ -124,9 +124,10 @@ pub fn markdown() -> String {
     let mut text = String::from(
         "# Configuration\n\n\
          Generated from the code; a test fails when this page is stale and rewrites it with `UPDATE_DOCS=1`.\n\n\
-         One file, `sluice.yaml`, and `SLUICE_…` variables. A flag wins over a variable, a variable over the file, the \
-         file over the default; `sluice config show --origin` says which one won. Every key has a variable: \
-         upper case, `__` for the dot. Lists are separated by commas there. An empty variable counts as not set; \
+         The configuration is one file, `sluice.yaml`, and `SLUICE_…` variables. A flag wins over a variable, a \
+         variable over the file, the file over the default; `sluice config show --origin` says which one won. Every \
+         key has a variable: upper case, `__` for the dot. Lists are separated by commas there. An empty variable \
+         counts as not set; \
          an unknown key or variable is an error. `SLUICE_DATABASE_URL` and `SLUICE_DATABASE_URL_FILE` are accepted \
          too. `SLUICE_CONFIG`, `SLUICE_URL`, `SLUICE_CA_FILE`, `SLUICE_TOKEN`, `SLUICE_TOKEN_FILE`, \
          `SLUICE_AGENT_KEY`, `SLUICE_AGENT_KEY_FILE`, `SLUICE_TASK_KEY`, `SLUICE_TASK_KEY_FILE` and `SLUICE_PAGER` belong \
@@ -170,12 +171,12 @@ const CODES: &str = "
 | `config.too_large` | the file is larger than it may be |
 | `config.syntax` | the file is not one plain YAML document |
 | `config.alias` | anchors and aliases are not accepted |
-| `config.key` | something that cannot be a key stands where a key should |
-| `config.duplicate_key` | the same key twice |
-| `config.unknown_key` | nobody knows this key |
-| `config.unknown_variable` | nobody knows this `SLUICE_…` variable |
+| `config.key` | a value that cannot be a key is in the place of a key |
+| `config.duplicate_key` | a key occurs twice |
+| `config.unknown_key` | the key does not exist |
+| `config.unknown_variable` | the `SLUICE_…` variable does not exist |
 | `config.type` | a section is not a map of keys and values |
 | `config.value` | a value is not what the key holds, or out of bounds |
-| `config.conflict` | two values do not go together |
-| `config.many_problems` | more problems than are worth showing |
+| `config.conflict` | two values contradict each other |
+| `config.many_problems` | there are more problems than are shown |
 ";

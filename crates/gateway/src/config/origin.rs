@@ -1,36 +1,36 @@
-//! Where a value comes from.
+//! Value origins: which layer a configuration value comes from.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use sluice_core::policy::Place;
+use sluice_core::policy::SourcePosition;
 
-/// Where one value comes from. Later ones win.
+/// The layer that one value comes from. Later variants win.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// Nobody said anything.
+pub enum ConfigOrigin {
+    /// No layer set it.
     Default,
-    /// The file.
+    /// The configuration file.
     File {
-        /// As it was named.
+        /// The file as it was named.
         file: String,
-        /// Where in it.
-        place: Place,
+        /// The place in the file.
+        place: SourcePosition,
     },
-    /// The environment.
+    /// An environment variable.
     Variable {
-        /// `SLUICE_LISTEN`.
+        /// The variable, such as `SLUICE_LISTEN`.
         name: String,
     },
-    /// The command line.
+    /// A command line flag.
     Flag {
-        /// `--listen`.
+        /// The flag, such as `--listen`.
         name: &'static str,
     },
 }
 
-impl Origin {
-    /// One word.
+impl ConfigOrigin {
+    /// The layer as one word.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ConfigOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.pad("default"),
@@ -53,18 +53,18 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Where every value comes from.
+/// The origins of all values.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Origins(BTreeMap<String, Origin>);
+pub struct ConfigOrigins(BTreeMap<String, ConfigOrigin>);
 
-impl Origins {
-    /// Of one key, such as `limits.body`.
+impl ConfigOrigins {
+    /// The origin of one key, such as `limits.body`.
     #[must_use]
-    pub fn of(&self, key: &str) -> Origin {
-        self.0.get(key).cloned().unwrap_or(Origin::Default)
+    pub fn of(&self, key: &str) -> ConfigOrigin {
+        self.0.get(key).cloned().unwrap_or(ConfigOrigin::Default)
     }
 
-    pub(crate) fn set(&mut self, key: &str, origin: Origin) {
+    pub(crate) fn set(&mut self, key: &str, origin: ConfigOrigin) {
         self.0.insert(key.to_owned(), origin);
     }
 }

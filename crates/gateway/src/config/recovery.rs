@@ -1,4 +1,4 @@
-//! What is remembered outside the database, and who else sees the signed record.
+//! Recovery settings: what is kept outside the database, and who cosigns the audit log.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use sluice_core::audit::cosignature::WitnessKey;
 use sluice_core::hex;
-use sluice_core::policy::reading::{Kind, Node, closest, escape};
+use sluice_core::policy::reading::{YamlNode, YamlValue, closest, escape};
 
 use super::channels::BaseUrl;
 use super::section::section;
-use super::setting::{Bad, Setting};
+use super::setting::{Setting, SettingError};
 
 section! {
-    /// What is remembered outside the database, so that a restored or changed database is noticed at start. See
+    /// State that is kept outside the database, so that a restored or changed database is noticed at start. See
     /// [recovery.md](recovery.md).
     Recovery at "recovery" {
-        /// The state file. Keep it outside what is copied as a backup of the database.
+        /// The state file. Keep it outside the folders that a backup of the database copies.
         state_file: Option<PathBuf> = None
             => "`sluice/<hash of the data folder>/state.json` in `$XDG_STATE_HOME` or `~/.local/state`; without a home, in `<data>.state` beside the data folder; if there is none, where the last start had it (`<data>/state_file.path`)",
         /// File to which every signed checkpoint is appended.
@@ -25,16 +25,16 @@ section! {
 }
 
 section! {
-    /// The record.
+    /// The audit log.
     Audit at "audit" {
         /// Witnesses that every signed checkpoint is sent to: a list of maps with `url` (`https://witness.example.com`,
-        /// to which `/add-checkpoint` is added) and `key` (`name+id+base64`, of a cosigner). Off unless one is named.
-        witnesses: Vec<Witness> = Vec::new(),
+        /// to which `/add-checkpoint` is added) and `key` (the cosigner's key, `name+id+base64`). Empty by default.
+        witnesses: Vec<WitnessConfig> = Vec::new(),
     }
 }
 
 impl Recovery {
-    /// Where the files are; `home` is the folder for the state of programs, if there is one.
+    /// The paths of both files; `home` is the folder in which programs keep their state, if there is one.
     pub(super) fn settle(&mut self, data: &Path, home: Option<&Path>) -> (PathBuf, PathBuf) {
         let state = self.state_file.clone().unwrap_or_else(|| state_file_at(data, home));
         let checkpoints = self.checkpoints_file.clone().unwrap_or_else(|| state.with_file_name("checkpoints"));
@@ -42,7 +42,7 @@ impl Recovery {
     }
 }
 
-/// Where the state file of a data folder is, unless it is configured.
+/// The path of the state file of a data folder, if it is not configured.
 fn state_file_at(data: &Path, home: Option<&Path>) -> PathBuf {
     let folder = match home {
         Some(home) => {
@@ -82,51 +82,52 @@ pub(super) fn state_home(env: &[(String, String)]) -> Option<PathBuf> {
     own.or_else(|| variable("HOME").map(|(_, path)| Path::new(path).join(".local/state")))
 }
 
-/// Somebody who cosigns checkpoints.
+/// A witness that cosigns checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Witness {
-    /// Where checkpoints are sent.
+pub struct WitnessConfig {
+    /// The address that checkpoints are sent to.
     pub url: BaseUrl,
-    /// What its cosignatures are checked with.
+    /// The key that verifies its cosignatures.
     pub key: WitnessKey,
 }
 
 const KEYS: [&str; 2] = ["url", "key"];
 
-impl Setting for Witness {
+impl Setting for WitnessConfig {
     const WHAT: &'static str = "a map with url and key";
 
-    fn from_text(_: &str, _: &Path) -> Result<Self, Bad> {
-        Err(Bad::new("can only be set in sluice.yaml"))
+    fn from_text(_: &str, _: &Path) -> Result<Self, SettingError> {
+        Err(SettingError::new("can only be set in sluice.yaml"))
     }
 
-    fn from_node(node: &Node, base: &Path) -> Result<Self, Bad> {
-        let Kind::Map(entries) = &node.kind else { return Err(Self::not(node)) };
+    fn from_node(node: &YamlNode, base: &Path) -> Result<Self, SettingError> {
+        let YamlValue::Map(entries) = &node.kind else { return Err(Self::not(node)) };
         let (mut url, mut key) = (None, None);
         for (name, value) in entries {
-            let Kind::Text(text) = &value.kind else {
-                return Err(Bad::new(format!("must be a text, not {}", value.noun())).at(value.place));
+            let YamlValue::Text(text) = &value.kind else {
+                return Err(SettingError::new(format!("must be a text, not {}", value.noun())).at(value.place));
             };
             match name.text.as_str() {
                 "url" => url = Some(BaseUrl::from_text(text, base).map_err(|bad| bad.at(value.place))?),
                 "key" => {
                     let bad = |error: sluice_core::audit::key::KeyError| {
-                        Bad::expected("the key of a witness: `name+id+base64`", text).hint(error.to_string())
+                        SettingError::expected("the key of a witness: `name+id+base64`", text).hint(error.to_string())
                     };
                     key = Some(text.parse().map_err(|error| bad(error).at(value.place))?);
                 }
                 other => {
-                    let bad = Bad::new(format!("has no key `{}`: a witness has {}", escape(other), KEYS.join(", ")));
+                    let bad =
+                        SettingError::new(format!("has no key `{}`: a witness has {}", escape(other), KEYS.join(", ")));
                     let close = closest(other, KEYS).map(|close| format!("did you mean `{close}`?"));
-                    return Err(Bad { hint: close, ..bad }.at(name.place));
+                    return Err(SettingError { hint: close, ..bad }.at(name.place));
                 }
             }
         }
         match (url, key) {
             (Some(url), Some(key)) => Ok(Self { url, key }),
-            (None, _) => Err(Bad::new("must have a `url`")),
+            (None, _) => Err(SettingError::new("must have a `url`")),
             (_, None) => {
-                Err(Bad::new("must have a `key`").hint("a cosignature that cannot be checked is worth nothing"))
+                Err(SettingError::new("must have a `key`").hint("without it, its cosignatures cannot be verified"))
             }
         }
     }

@@ -1,35 +1,35 @@
-//! How writes leave: how fast, how many at once, and how long it is found out what became of them.
+//! Release settings: how fast writes leave, how many at once, and how long an uncertain outcome is looked up.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use sluice_core::doubt::LookupSchedule;
+use sluice_core::lookup_schedule::LookupSchedule;
 use sluice_core::pace::PaceRate;
-use sluice_core::policy::reading::{Kind, Node, escape};
-use sluice_core::{ServiceName, Span};
+use sluice_core::policy::reading::{YamlNode, YamlValue, escape};
+use sluice_core::{Millis, ServiceName};
 
 use super::section::section;
-use super::setting::{Bad, Setting};
+use super::setting::{Setting, SettingError};
 
 section! {
-    /// How writes leave once their undo window has closed. Each service has a queue of its own, in which agents take turns:
-    /// neither a slow service nor an agent with many writes keeps others waiting.
+    /// How writes leave once their undo window has closed. Each service has its own queue, in which agents take turns:
+    /// neither a slow service nor an agent with many writes delays others.
     Release at "release" {
         /// How fast writes leave for each service from this node: `50/s`, `30/m`, `200/h`, or `off`. Services of the gateway
         /// itself (files, state, messages, git, programs …) are not paced unless `paces` names them.
-        pace: Pace = Pace::default(),
-        /// Services that differ: `gmail: 5/s`, `mount.crm: off`. In the environment: `gmail=5/s,mount.crm=off`.
-        paces: Paces = Paces::default(),
+        pace: ReleasePace = ReleasePace::default(),
+        /// Paces of single services: `gmail: 5/s`, `mount.crm: off`. In the environment: `gmail=5/s,mount.crm=off`.
+        paces: ReleasePaces = ReleasePaces::default(),
         /// How long the writes of one agent at one paced service may take to leave, at its share of the pace. A call that
-        /// would wait longer is refused with `hold.queue_full` and a time.
-        queue: Span = Span::from_mins(10); within Span::from_secs(10)..=Span::from_hours(24),
-        /// Writes under way at once for each service. One agent holds at most three quarters of these places.
+        /// would wait longer is refused with `hold.queue_full` and the time of a retry.
+        queue: Millis = Millis::from_mins(10); within Millis::from_secs(10)..=Millis::from_hours(24),
+        /// Most writes under way at once for each service. One agent uses at most three quarters of these places.
         at_once: u32 = 32; within 1..=256,
         /// When a write in doubt is looked up, counted from the moment its service has settled. A person is asked after the
-        /// last lookup proved nothing. One that did not reach the service, or that a limit of the gateway refused, does not
-        /// count and is made later. In the environment: `0s,30s,2m`.
-        lookups: Lookups = Lookups::default(),
+        /// last lookup proved nothing. A lookup that did not reach the service, or that a limit of the gateway refused,
+        /// does not count and is repeated later. In the environment: `0s,30s,2m`.
+        lookups: LookupTimes = LookupTimes::default(),
     }
 }
 
@@ -45,24 +45,24 @@ impl Release {
     }
 }
 
-/// How fast writes leave; nothing where that is not limited.
+/// How fast writes leave; `None` if that is not limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace(pub Option<PaceRate>);
+pub struct ReleasePace(pub Option<PaceRate>);
 
-impl Default for Pace {
+impl Default for ReleasePace {
     fn default() -> Self {
-        Self(PaceRate::new(50, Span::from_secs(1)))
+        Self(PaceRate::new(50, Millis::from_secs(1)))
     }
 }
 
-impl Setting for Pace {
+impl Setting for ReleasePace {
     const WHAT: &'static str = "a pace such as `50/s`, `30/m` or `200/h`, or `off`";
 
-    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
+    fn from_text(text: &str, _: &Path) -> Result<Self, SettingError> {
         if text == "off" {
             return Ok(Self(None));
         }
-        let bad = || Bad::expected(Self::WHAT, text).hint(format!("1 to {} writes", PaceRate::MOST));
+        let bad = || SettingError::expected(Self::WHAT, text).hint(format!("1 to {} writes", PaceRate::MOST));
         PaceRate::from_words(text).map(|rate| Self(Some(rate))).ok_or_else(bad)
     }
     fn shown(&self) -> Value {
@@ -75,35 +75,36 @@ impl Setting for Pace {
 
 /// Paces by service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Paces(BTreeMap<String, Pace>);
+pub struct ReleasePaces(BTreeMap<String, ReleasePace>);
 
-impl Paces {
-    fn add(&mut self, service: &str, pace: Pace) -> Result<(), Bad> {
+impl ReleasePaces {
+    fn add(&mut self, service: &str, pace: ReleasePace) -> Result<(), SettingError> {
         let name = ServiceName::new(service)
-            .map_err(|why| Bad::new(format!("cannot use `{}`", escape(service))).hint(why.to_string()))?;
+            .map_err(|why| SettingError::new(format!("cannot use `{}`", escape(service))).hint(why.to_string()))?;
         match self.0.insert(name.as_str().to_owned(), pace) {
             None => Ok(()),
-            Some(_) => Err(Bad::new(format!("cannot use `{}`: it is given twice", escape(service)))),
+            Some(_) => Err(SettingError::new(format!("cannot use `{}`: it is given twice", escape(service)))),
         }
     }
 }
 
-impl Setting for Paces {
+impl Setting for ReleasePaces {
     const WHAT: &'static str = "a map of services and paces";
 
-    fn from_text(text: &str, base: &Path) -> Result<Self, Bad> {
+    fn from_text(text: &str, base: &Path) -> Result<Self, SettingError> {
         let mut paces = Self::default();
         for part in text.split(',') {
-            let (service, pace) = part.split_once('=').ok_or_else(|| Bad::expected("such as `gmail=5/s`", part))?;
-            paces.add(service.trim(), Pace::from_text(pace.trim(), base)?)?;
+            let (service, pace) =
+                part.split_once('=').ok_or_else(|| SettingError::expected("such as `gmail=5/s`", part))?;
+            paces.add(service.trim(), ReleasePace::from_text(pace.trim(), base)?)?;
         }
         Ok(paces)
     }
-    fn from_node(node: &Node, base: &Path) -> Result<Self, Bad> {
-        let Kind::Map(entries) = &node.kind else { return Err(Self::not(node)) };
+    fn from_node(node: &YamlNode, base: &Path) -> Result<Self, SettingError> {
+        let YamlValue::Map(entries) = &node.kind else { return Err(Self::not(node)) };
         let mut paces = Self::default();
         for (key, value) in entries {
-            let pace = Pace::from_node(value, base).map_err(|bad| bad.at(value.place))?;
+            let pace = ReleasePace::from_node(value, base).map_err(|bad| bad.at(value.place))?;
             paces.add(&key.text, pace).map_err(|bad| bad.at(key.place))?;
         }
         Ok(paces)
@@ -112,45 +113,46 @@ impl Setting for Paces {
         Value::Object(self.0.iter().map(|(service, pace)| (service.clone(), pace.shown())).collect::<Map<_, _>>())
     }
     fn shape() -> Value {
-        json!({"type": "object", "additionalProperties": Pace::shape()})
+        json!({"type": "object", "additionalProperties": ReleasePace::shape()})
     }
 }
 
 /// When writes in doubt are looked up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Lookups(LookupSchedule);
+pub struct LookupTimes(LookupSchedule);
 
-impl Lookups {
-    /// The times.
+impl LookupTimes {
+    /// The lookup times.
     #[must_use]
     pub fn schedule(&self) -> &LookupSchedule {
         &self.0
     }
 
-    fn of(times: Vec<Span>) -> Result<Self, Bad> {
+    fn of(times: Vec<Millis>) -> Result<Self, SettingError> {
         LookupSchedule::new(times).map(Self).ok_or_else(|| {
-            let bad = Bad::new("must be a list of durations, each longer than the one before it");
+            let bad = SettingError::new("must be a list of durations, each longer than the one before it");
             bad.hint(format!("1 to {} lookups, the last one within 7 days: [0s, 30s, 2m]", LookupSchedule::MOST))
         })
     }
 }
 
-impl Setting for Lookups {
+impl Setting for LookupTimes {
     const WHAT: &'static str = "a list of durations";
 
-    fn from_text(text: &str, base: &Path) -> Result<Self, Bad> {
-        let times: Result<Vec<Span>, Bad> = text.split(',').map(|part| Span::from_text(part.trim(), base)).collect();
+    fn from_text(text: &str, base: &Path) -> Result<Self, SettingError> {
+        let times: Result<Vec<Millis>, SettingError> =
+            text.split(',').map(|part| Millis::from_text(part.trim(), base)).collect();
         Self::of(times?)
     }
-    fn from_node(node: &Node, base: &Path) -> Result<Self, Bad> {
-        let Kind::List(items) = &node.kind else { return Err(Self::not(node)) };
-        let one = |item: &Node| Span::from_node(item, base).map_err(|bad| bad.at(item.place));
+    fn from_node(node: &YamlNode, base: &Path) -> Result<Self, SettingError> {
+        let YamlValue::List(items) = &node.kind else { return Err(Self::not(node)) };
+        let one = |item: &YamlNode| Millis::from_node(item, base).map_err(|bad| bad.at(item.place));
         Self::of(items.iter().map(one).collect::<Result<_, _>>()?)
     }
     fn shown(&self) -> Value {
         Value::Array(self.0.times().iter().map(Setting::shown).collect())
     }
     fn shape() -> Value {
-        json!({"type": "array", "minItems": 1, "maxItems": LookupSchedule::MOST, "items": Span::shape()})
+        json!({"type": "array", "minItems": 1, "maxItems": LookupSchedule::MOST, "items": Millis::shape()})
     }
 }

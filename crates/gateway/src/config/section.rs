@@ -1,51 +1,51 @@
-//! Sections: one struct per topic, each field with its type, default, bounds and meaning, said once.
+//! Sections: one struct per topic, each field with its type, default, bounds and meaning, declared once.
 //!
-//! The macro makes of them the struct, its default, its reader, its part of the JSON Schema and its
+//! From them the macro generates the struct, its default, its reader, its part of the JSON Schema and its
 //! lines of the manual. Promise: none of these can disagree with another.
 
 use serde_json::{Map, Value, json};
 
-use super::reader::Reader;
+use super::reader::ConfigReader;
 
 /// One key, for the schema and the manual.
 #[derive(Debug, Clone)]
-pub(crate) struct Field {
-    /// The key inside its section.
+pub(crate) struct ConfigField {
+    /// The name of the key inside its section.
     pub(crate) name: &'static str,
     pub(crate) shape: Value,
     pub(crate) default: Value,
-    /// The default in words, where it depends on the machine.
+    /// The default as text, if it depends on the machine.
     pub(crate) by: Option<&'static str>,
     pub(crate) meaning: String,
 }
 
-/// A topic.
-pub(crate) trait Section: Sized + Default {
-    /// Its key; empty for the keys at the top.
+/// One section of the configuration.
+pub(crate) trait ConfigSection: Sized + Default {
+    /// The key of the section; empty for the keys at the top.
     const NAME: &'static str;
-    /// What it is about.
+    /// The description of the section.
     fn meaning() -> String;
-    /// Its keys.
-    fn fields() -> Vec<Field>;
-    /// Takes what the layers say.
-    fn read(reader: &mut Reader<'_>) -> Self;
-    /// Its values, as people and machines see them.
+    /// The keys of the section.
+    fn fields() -> Vec<ConfigField>;
+    /// Reads the section from the layers.
+    fn read(reader: &mut ConfigReader<'_>) -> Self;
+    /// The values, as people and machines see them.
     fn shown(&self) -> Vec<(String, Value)>;
 }
 
-/// `limits` and `body` as `limits.body`.
+/// The full name of a key: `limits` and `body` as `limits.body`.
 pub(crate) fn key(section: &str, field: &str) -> String {
     if section.is_empty() { field.to_owned() } else { format!("{section}.{field}") }
 }
 
-/// Lines of a doc comment as one text.
+/// The lines of a doc comment as one text.
 pub(crate) fn joined(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ").trim().to_owned()
 }
 
 /// The properties of a section as JSON Schema.
-pub(crate) fn properties(fields: &[Field]) -> Map<String, Value> {
-    let property = |field: &Field| {
+pub(crate) fn properties(fields: &[ConfigField]) -> Map<String, Value> {
+    let property = |field: &ConfigField| {
         let mut shape = field.shape.clone();
         if let Value::Object(map) = &mut shape {
             map.insert("description".into(), json!(field.meaning));
@@ -80,15 +80,15 @@ macro_rules! section {
             }
         }
 
-        impl $crate::config::section::Section for $name {
+        impl $crate::config::section::ConfigSection for $name {
             const NAME: &'static str = $key;
 
             fn meaning() -> String {
                 $crate::config::section::joined(&[$($doc),*])
             }
-            fn fields() -> Vec<$crate::config::section::Field> {
+            fn fields() -> Vec<$crate::config::section::ConfigField> {
                 let default = Self::default();
-                vec![$( $crate::config::section::Field {
+                vec![$( $crate::config::section::ConfigField {
                     name: stringify!($field),
                     shape: <$type as $crate::config::setting::Setting>::shape(),
                     default: $crate::config::setting::Setting::shown(&default.$field),
@@ -96,7 +96,7 @@ macro_rules! section {
                     meaning: $crate::config::section::joined(&[$($field_doc),*]),
                 } ),*]
             }
-            fn read(reader: &mut $crate::config::reader::Reader<'_>) -> Self {
+            fn read(reader: &mut $crate::config::reader::ConfigReader<'_>) -> Self {
                 let default = Self::default();
                 Self { $( $field: {
                     let key = $crate::config::section::key($key, stringify!($field));
@@ -119,11 +119,11 @@ macro_rules! section {
             }
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
                 schemars::json_schema!({
-                    "description": <Self as $crate::config::section::Section>::meaning(),
+                    "description": <Self as $crate::config::section::ConfigSection>::meaning(),
                     "type": ["object", "null"],
                     "additionalProperties": false,
                     "properties": $crate::config::section::properties(
-                        &<Self as $crate::config::section::Section>::fields()),
+                        &<Self as $crate::config::section::ConfigSection>::fields()),
                 })
             }
         }

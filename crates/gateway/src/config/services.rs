@@ -1,48 +1,48 @@
-//! Services people can connect: by which adapter, where they are, and as what we are known there.
+//! Services that people can connect: their adapters, their addresses, and the client id of the gateway there.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use sluice_core::ServiceName;
-use sluice_core::policy::reading::{Kind, Node, closest, escape};
+use sluice_core::policy::reading::{YamlNode, YamlValue, closest, escape};
 
-use super::mounts::{is_name, skeleton, taken};
-use super::setting::{Bad, Setting};
-use crate::egress::Target;
+use super::mounts::{is_name, reserved_names, skeleton};
+use super::setting::{Setting, SettingError};
+use crate::egress::EgressUrl;
 
 /// Services by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Accounts(pub Vec<Account>);
+pub struct ConnectableServices(pub Vec<ConnectableService>);
 
 /// One service that can be connected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
-    /// What people call it.
+pub struct ConnectableService {
+    /// The name that people use.
     pub name: ServiceName,
-    /// The adapter behind it.
+    /// The adapter of the service.
     pub adapter: String,
-    /// The service itself.
+    /// The address of the service's API.
     pub api: Option<String>,
-    /// Where a person says yes.
+    /// The address at which a person grants access.
     pub authorize: Option<String>,
-    /// Where a code becomes tokens.
+    /// The address that exchanges a code for tokens.
     pub token: Option<String>,
-    /// Where tokens end.
+    /// The address that revokes tokens.
     pub revoke: Option<String>,
-    /// As what we are known there.
+    /// The client id of the gateway at the provider.
     pub client_id: Option<String>,
-    /// What is asked for.
+    /// The scopes that the gateway asks for.
     pub scopes: Vec<String>,
-    /// The adapter's program, if it is one of others.
+    /// The adapter's program, if it is a third-party adapter.
     pub program: Option<AdapterProgram>,
 }
 
-/// An adapter that is a program of others.
+/// A third-party adapter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AdapterProgram {
-    /// Its whole path.
+    /// The absolute path of the program.
     pub path: PathBuf,
-    /// What else it may read.
+    /// What else the program may read.
     pub read: Vec<PathBuf>,
 }
 
@@ -51,8 +51,8 @@ const OWN: [&str; 1] = ["gmail"];
 
 const KEYS: [&str; 9] = ["adapter", "api", "authorize", "token", "revoke", "client_id", "scopes", "program", "read"];
 
-impl Account {
-    /// With everything the adapter's own.
+impl ConnectableService {
+    /// A service with the adapter's own addresses and scopes.
     #[must_use]
     pub fn new(name: ServiceName) -> Self {
         let adapter = name.to_string();
@@ -61,14 +61,14 @@ impl Account {
     }
 }
 
-impl Accounts {
+impl ConnectableServices {
     /// The service of this name.
     #[must_use]
-    pub fn get(&self, name: &ServiceName) -> Option<&Account> {
+    pub fn get(&self, name: &ServiceName) -> Option<&ConnectableService> {
         self.0.iter().find(|account| account.name == *name)
     }
 
-    /// The program of an adapter, if it is one of others.
+    /// The program of an adapter, if it is a third-party adapter.
     #[must_use]
     pub fn program(&self, adapter: &str) -> Option<&AdapterProgram> {
         let ours = self.0.iter().filter(|account| account.adapter == adapter);
@@ -76,24 +76,25 @@ impl Accounts {
     }
 }
 
-impl Setting for Accounts {
+impl Setting for ConnectableServices {
     const WHAT: &'static str = "a map of services";
 
-    fn from_text(_: &str, _: &Path) -> Result<Self, Bad> {
-        Err(Bad::new("can only be set in sluice.yaml"))
+    fn from_text(_: &str, _: &Path) -> Result<Self, SettingError> {
+        Err(SettingError::new("can only be set in sluice.yaml"))
     }
 
-    fn from_node(node: &Node, _: &Path) -> Result<Self, Bad> {
-        let Kind::Map(entries) = &node.kind else { return Err(Self::not(node)) };
-        let mut accounts: Vec<Account> = Vec::new();
+    fn from_node(node: &YamlNode, _: &Path) -> Result<Self, SettingError> {
+        let YamlValue::Map(entries) = &node.kind else { return Err(Self::not(node)) };
+        let mut accounts: Vec<ConnectableService> = Vec::new();
         for (key, value) in entries {
             let name = ServiceName::new(key.text.as_str()).map_err(|why| {
-                Bad::new(format!("cannot use `{}`", escape(&key.text))).hint(why.to_string()).at(key.place)
+                SettingError::new(format!("cannot use `{}`", escape(&key.text))).hint(why.to_string()).at(key.place)
             })?;
             let made = account(name, value)?;
             let twin = accounts.iter().find(|one| one.adapter == made.adapter && one.program != made.program);
             if let Some(twin) = twin {
-                let bad = Bad::new(format!("the adapter `{}` is another program in `{}`", made.adapter, twin.name));
+                let bad =
+                    SettingError::new(format!("the adapter `{}` is another program in `{}`", made.adapter, twin.name));
                 return Err(bad.at(key.place));
             }
             accounts.push(made);
@@ -102,8 +103,9 @@ impl Setting for Accounts {
     }
 
     fn shown(&self) -> Value {
-        let one = |account: &Account| {
-            let Account { name, adapter, api, authorize, token, revoke, client_id, scopes, program } = account;
+        let one = |account: &ConnectableService| {
+            let ConnectableService { name, adapter, api, authorize, token, revoke, client_id, scopes, program } =
+                account;
             let mut all = Map::new();
             all.insert("adapter".into(), json!(adapter));
             let texts = [
@@ -138,13 +140,13 @@ impl Setting for Accounts {
     }
 }
 
-fn account(name: ServiceName, node: &Node) -> Result<Account, Bad> {
-    let mut made = Account::new(name);
+fn account(name: ServiceName, node: &YamlNode) -> Result<ConnectableService, SettingError> {
+    let mut made = ConnectableService::new(name);
     let entries = match &node.kind {
-        Kind::Map(entries) => entries,
-        Kind::Null if OWN.contains(&made.adapter.as_str()) => return Ok(made),
-        Kind::Null => return Err(no_adapter(&made.adapter, node)),
-        _ => return Err(Bad::new("must be a map").at(node.place)),
+        YamlValue::Map(entries) => entries,
+        YamlValue::Null if OWN.contains(&made.adapter.as_str()) => return Ok(made),
+        YamlValue::Null => return Err(no_adapter(&made.adapter, node)),
+        _ => return Err(SettingError::new("must be a map").at(node.place)),
     };
     let mut read = None;
     for (key, value) in entries {
@@ -159,73 +161,88 @@ fn account(name: ServiceName, node: &Node) -> Result<Account, Bad> {
             "program" => whole_path(value).map(|path| made.program = Some(AdapterProgram { path, read: Vec::new() })),
             "read" => paths(value).map(|list| read = Some((list, key.place))),
             "client_secret" => {
-                let bad = Bad::new("has no key `client_secret`: a secret is not written into a file of settings");
-                return Err(bad.hint("sluice connect NAME --client-secret-file FILE").at(key.place));
+                let bad =
+                    SettingError::new("has no key `client_secret`: a secret does not belong in a configuration file");
+                return Err(bad.hint("use: sluice connect NAME --client-secret-file FILE").at(key.place));
             }
             other => {
-                let bad = Bad::new(format!("has no key `{}`: a service has {}", escape(other), KEYS.join(", ")));
+                let bad =
+                    SettingError::new(format!("has no key `{}`: a service has {}", escape(other), KEYS.join(", ")));
                 let close = closest(other, KEYS).map(|close| format!("did you mean `{close}`?"));
-                return Err(Bad { hint: close, ..bad }.at(key.place));
+                return Err(SettingError { hint: close, ..bad }.at(key.place));
             }
         };
-        read.map_err(|bad| Bad { message: format!("{}: {}", key.text, bad.message), ..bad }.at(value.place))?;
+        read.map_err(|bad| SettingError { message: format!("{}: {}", key.text, bad.message), ..bad }.at(value.place))?;
     }
     if made.program.is_none() && !OWN.contains(&made.adapter.as_str()) {
         return Err(no_adapter(&made.adapter, node));
     }
     match (&mut made.program, read) {
         (None, None) => return Ok(made),
-        (None, Some((_, place))) => return Err(Bad::new("has `read` without a `program` that reads it").at(place)),
+        (None, Some((_, place))) => return Err(SettingError::new("has `read` without a `program`").at(place)),
         (Some(program), read) => program.read = read.map(|(list, _)| list).unwrap_or_default(),
     }
-    // SECURITY: the adapter's name is what its capabilities begin with, and it is the operator's word, not the program's.
+    // SECURITY: the adapter's name is the prefix of its capabilities, and the operator chooses it, not the program.
     let like = |own: &str| skeleton(own) == skeleton(&made.adapter);
-    if !is_name(&made.adapter) || OWN.into_iter().any(like) || taken().iter().any(|own| like(own)) {
-        let bad = Bad::new(format!("cannot use `{}` as the name of a program's adapter", escape(&made.adapter)));
-        let hint = "1 to 32 of a-z, 0-9, `_` and `-`, a letter first, and unlike every service of the gateway itself";
+    if !is_name(&made.adapter) || OWN.into_iter().any(like) || reserved_names().iter().any(|own| like(own)) {
+        let bad =
+            SettingError::new(format!("cannot use `{}` as the name of a program's adapter", escape(&made.adapter)));
+        let hint = "a name has 1 to 32 characters of a-z, 0-9, `_` and `-`, starts with a letter, and does not \
+                    resemble a service of the gateway";
         return Err(bad.hint(hint).at(node.place));
     }
     Ok(made)
 }
 
-/// A service that nothing could ever connect.
-fn no_adapter(adapter: &str, node: &Node) -> Bad {
-    let bad = Bad::new(format!("has no adapter `{}`: this entry would do nothing", escape(adapter))).at(node.place);
+/// The error for a service whose adapter does not exist.
+fn no_adapter(adapter: &str, node: &YamlNode) -> SettingError {
+    let bad =
+        SettingError::new(format!("has no adapter `{}`: this entry has no effect", escape(adapter))).at(node.place);
     bad.hint(match closest(adapter, OWN) {
         Some(close) => format!("did you mean `adapter: {close}`?"),
-        None => format!("the adapters are {}; another one is a program: name it with `program`", OWN.join(", ")),
+        None => format!("the adapters are {}; configure a third-party adapter with `program`", OWN.join(", ")),
     })
 }
 
-fn whole_path(node: &Node) -> Result<PathBuf, Bad> {
+fn whole_path(node: &YamlNode) -> Result<PathBuf, SettingError> {
     let path = PathBuf::from(plain(node)?);
-    if path.is_absolute() { Ok(path) } else { Err(Bad::new("must be a whole path, beginning with a slash")) }
-}
-
-fn paths(node: &Node) -> Result<Vec<PathBuf>, Bad> {
-    let Kind::List(items) = &node.kind else { return Err(Bad::new("must be a list of paths")) };
-    items.iter().map(|item| whole_path(item).map_err(|bad| bad.at(item.place))).collect()
-}
-
-fn plain(node: &Node) -> Result<String, Bad> {
-    match &node.kind {
-        Kind::Text(text) if !text.is_empty() && text.len() <= 512 && text.bytes().all(|b| b.is_ascii_graphic()) => {
-            Ok(text.clone())
-        }
-        Kind::Text(_) => Err(Bad::new("must be one word of printable characters")),
-        _ => Err(Bad::new(format!("must be a text, not {}", node.noun()))),
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(SettingError::new("must be an absolute path, starting with a slash"))
     }
 }
 
-/// An address people and the gateway may be sent to. In clear only to this machine.
-fn address(node: &Node) -> Result<String, Bad> {
-    let text = plain(node)?;
-    let target = Target::parse(&text).map_err(Bad::new)?;
-    let here = target.address().is_some_and(|address| address.is_loopback());
-    if target.is_tls() || here { Ok(text) } else { Err(Bad::new("must begin with https, or lead to 127.0.0.1")) }
+fn paths(node: &YamlNode) -> Result<Vec<PathBuf>, SettingError> {
+    let YamlValue::List(items) = &node.kind else { return Err(SettingError::new("must be a list of paths")) };
+    items.iter().map(|item| whole_path(item).map_err(|bad| bad.at(item.place))).collect()
 }
 
-fn scopes(node: &Node) -> Result<Vec<String>, Bad> {
-    let Kind::List(items) = &node.kind else { return Err(Bad::new("must be a list of texts")) };
+fn plain(node: &YamlNode) -> Result<String, SettingError> {
+    match &node.kind {
+        YamlValue::Text(text)
+            if !text.is_empty() && text.len() <= 512 && text.bytes().all(|b| b.is_ascii_graphic()) =>
+        {
+            Ok(text.clone())
+        }
+        YamlValue::Text(_) => Err(SettingError::new("must be one word of printable characters")),
+        _ => Err(SettingError::new(format!("must be a text, not {}", node.noun()))),
+    }
+}
+
+/// An address that people and the gateway may be sent to. Unencrypted only to this machine.
+fn address(node: &YamlNode) -> Result<String, SettingError> {
+    let text = plain(node)?;
+    let target = EgressUrl::parse(&text).map_err(SettingError::new)?;
+    let here = target.address().is_some_and(|address| address.is_loopback());
+    if target.is_tls() || here {
+        Ok(text)
+    } else {
+        Err(SettingError::new("must begin with https, or point to 127.0.0.1"))
+    }
+}
+
+fn scopes(node: &YamlNode) -> Result<Vec<String>, SettingError> {
+    let YamlValue::List(items) = &node.kind else { return Err(SettingError::new("must be a list of texts")) };
     items.iter().map(|item| plain(item).map_err(|bad| bad.at(item.place))).collect()
 }

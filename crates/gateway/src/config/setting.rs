@@ -1,7 +1,7 @@
-//! What a key can hold: how a value is read from the file, from the environment or a flag, and how it is shown.
+//! Setting types: how a value is read from the file, from the environment or a flag, and how it is shown.
 //!
-//! Takes a node or a text; gives a typed value or what is wrong with it. Promise: a value is either
-//! understood whole or refused with what was expected; nothing is guessed.
+//! Takes a node or a text; gives a typed value or an error. Promise: a value is either
+//! read in full or refused with what was expected; nothing is guessed.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -9,24 +9,24 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Value, json};
 use sluice_core::ids::SecretName;
-use sluice_core::policy::Place;
-use sluice_core::policy::reading::{Kind, Node, escape};
-use sluice_core::{AgentName, NodeName, PersonName, Span};
+use sluice_core::policy::SourcePosition;
+use sluice_core::policy::reading::{YamlNode, YamlValue, escape};
+use sluice_core::{AgentName, Millis, NodeName, PersonName};
 
-use super::size::Size;
+use super::size::ByteSize;
 
-/// What is wrong with a value.
+/// An error of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Bad {
-    /// Where, if deeper than the value itself.
-    pub(crate) place: Option<Place>,
-    /// What was found and what was expected: follows the name of the key.
+pub(crate) struct SettingError {
+    /// The place, if it is inside the value.
+    pub(crate) place: Option<SourcePosition>,
+    /// What was found and what was expected: the text that follows the name of the key.
     pub(crate) message: String,
-    /// What to do.
+    /// The next step for the user.
     pub(crate) hint: Option<String>,
 }
 
-impl Bad {
+impl SettingError {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { place: None, message: message.into(), hint: None }
     }
@@ -37,55 +37,57 @@ impl Bad {
     }
 
     /// The innermost place wins.
-    pub(crate) fn at(mut self, place: Place) -> Self {
+    pub(crate) fn at(mut self, place: SourcePosition) -> Self {
         self.place.get_or_insert(place);
         self
     }
 
-    /// `must be a duration such as `30s`, not `soon``.
+    /// An error such as "must be a duration such as `30s`, not `soon`".
     pub(crate) fn expected(what: &str, found: &str) -> Self {
         Self::new(format!("must be {what}, not `{}`", escape(found)))
     }
 }
 
-/// Something a key can hold.
+/// A type of value that a key can hold.
 pub(crate) trait Setting: Sized {
-    /// What is expected, in words.
+    /// What is expected, as text.
     const WHAT: &'static str;
 
-    /// Reads a text of the environment or a flag, or an unquoted word of the file. Relative paths begin at `base`.
-    fn from_text(text: &str, base: &Path) -> Result<Self, Bad>;
+    /// Reads a text of the environment or a flag, or an unquoted word of the file. Relative paths start at `base`.
+    fn from_text(text: &str, base: &Path) -> Result<Self, SettingError>;
 
     /// Reads a node of the file.
-    fn from_node(node: &Node, base: &Path) -> Result<Self, Bad> {
+    fn from_node(node: &YamlNode, base: &Path) -> Result<Self, SettingError> {
         match &node.kind {
-            Kind::Text(text) => Self::from_text(text, base),
-            Kind::Integer(number) => Self::from_text(&number.to_string(), base),
-            Kind::Null | Kind::Bool(_) | Kind::Number(_) | Kind::List(_) | Kind::Map(_) => Err(Self::not(node)),
+            YamlValue::Text(text) => Self::from_text(text, base),
+            YamlValue::Integer(number) => Self::from_text(&number.to_string(), base),
+            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) | YamlValue::List(_) | YamlValue::Map(_) => {
+                Err(Self::not(node))
+            }
         }
     }
 
-    /// As people and machines see it. Never a secret.
+    /// The value as people and machines see it. Never a secret.
     fn shown(&self) -> Value;
 
-    /// JSON Schema of what the file may say.
+    /// JSON Schema of the values that the file may hold.
     fn shape() -> Value;
 
-    /// The wrong kind of node.
-    fn not(node: &Node) -> Bad {
-        Bad::new(format!("must be {}, not {}", Self::WHAT, node.noun()))
+    /// The error for the wrong kind of node.
+    fn not(node: &YamlNode) -> SettingError {
+        SettingError::new(format!("must be {}, not {}", Self::WHAT, node.noun()))
     }
 }
 
-/// Values that can be too small or too large.
-pub(crate) trait Bounded: Setting + PartialOrd {
+/// Values with a minimum and a maximum.
+pub(crate) trait BoundedSetting: Setting + PartialOrd {
     /// Checks the bounds.
-    fn within(&self, range: &RangeInclusive<Self>) -> Result<(), Bad> {
+    fn within(&self, range: &RangeInclusive<Self>) -> Result<(), SettingError> {
         if range.contains(self) {
             return Ok(());
         }
         let words = |value: &Self| word(&value.shown());
-        Err(Bad::new(format!(
+        Err(SettingError::new(format!(
             "must lie between {} and {}, not `{}`",
             words(range.start()),
             words(range.end()),
@@ -94,9 +96,9 @@ pub(crate) trait Bounded: Setting + PartialOrd {
     }
 }
 
-impl Bounded for u32 {}
-impl Bounded for Span {}
-impl Bounded for Size {}
+impl BoundedSetting for u32 {}
+impl BoundedSetting for Millis {}
+impl BoundedSetting for ByteSize {}
 
 /// A shown value as one word or line.
 #[must_use]
@@ -115,12 +117,14 @@ pub fn word(value: &Value) -> String {
 impl Setting for u32 {
     const WHAT: &'static str = "a whole number";
 
-    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
-        text.parse().map_err(|_| Bad::expected(Self::WHAT, text))
+    fn from_text(text: &str, _: &Path) -> Result<Self, SettingError> {
+        text.parse().map_err(|_| SettingError::expected(Self::WHAT, text))
     }
-    fn from_node(node: &Node, _: &Path) -> Result<Self, Bad> {
+    fn from_node(node: &YamlNode, _: &Path) -> Result<Self, SettingError> {
         match node.kind {
-            Kind::Integer(number) => Self::try_from(number).map_err(|_| Bad::expected(Self::WHAT, &number.to_string())),
+            YamlValue::Integer(number) => {
+                Self::try_from(number).map_err(|_| SettingError::expected(Self::WHAT, &number.to_string()))
+            }
             _ => Err(Self::not(node)),
         }
     }
@@ -135,11 +139,11 @@ impl Setting for u32 {
 impl Setting for bool {
     const WHAT: &'static str = "true or false";
 
-    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
-        text.parse().map_err(|_| Bad::expected(Self::WHAT, text))
+    fn from_text(text: &str, _: &Path) -> Result<Self, SettingError> {
+        text.parse().map_err(|_| SettingError::expected(Self::WHAT, text))
     }
-    fn from_node(node: &Node, _: &Path) -> Result<Self, Bad> {
-        if let Kind::Bool(truth) = node.kind { Ok(truth) } else { Err(Self::not(node)) }
+    fn from_node(node: &YamlNode, _: &Path) -> Result<Self, SettingError> {
+        if let YamlValue::Bool(truth) = node.kind { Ok(truth) } else { Err(Self::not(node)) }
     }
     fn shown(&self) -> Value {
         json!(self)
@@ -149,16 +153,16 @@ impl Setting for bool {
     }
 }
 
-impl Setting for Span {
+impl Setting for Millis {
     const WHAT: &'static str = "a duration such as `30s`, `10m`, `24h` or `7d`";
 
-    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
-        Self::from_words(text).ok_or_else(|| Bad::expected(Self::WHAT, text))
+    fn from_text(text: &str, _: &Path) -> Result<Self, SettingError> {
+        Self::from_words(text).ok_or_else(|| SettingError::expected(Self::WHAT, text))
     }
     fn shown(&self) -> Value {
         let millis = self.as_millis();
         let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];
-        // A whole day reads better as hours: 24h, but 7d.
+        // One day reads better in hours: 24h, but 7d.
         let fits = |unit: u64| millis >= unit && millis.is_multiple_of(unit) && (unit < 86_400_000 || millis > unit);
         let (unit, name) = units.into_iter().find(|(unit, _)| fits(*unit)).unwrap_or((1, "ms"));
         if millis == 0 { json!("0s") } else { json!(format!("{}{name}", millis / unit)) }
@@ -171,9 +175,9 @@ impl Setting for Span {
 impl Setting for SocketAddr {
     const WHAT: &'static str = "an address and a port such as `127.0.0.1:7420`";
 
-    fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
+    fn from_text(text: &str, _: &Path) -> Result<Self, SettingError> {
         let bad = |_| {
-            let bad = Bad::expected(Self::WHAT, text);
+            let bad = SettingError::expected(Self::WHAT, text);
             if text.starts_with("localhost") { bad.hint("write 127.0.0.1 for localhost") } else { bad }
         };
         text.parse().map_err(bad)
@@ -189,13 +193,13 @@ impl Setting for SocketAddr {
 impl Setting for PathBuf {
     const WHAT: &'static str = "a path";
 
-    fn from_text(text: &str, base: &Path) -> Result<Self, Bad> {
+    fn from_text(text: &str, base: &Path) -> Result<Self, SettingError> {
         if text.is_empty() || text.contains('\0') {
-            return Err(Bad::expected(Self::WHAT, text));
+            return Err(SettingError::expected(Self::WHAT, text));
         }
         if text.starts_with('~') {
-            return Err(Bad::expected("a path that begins with `/` or at the folder of the file", text)
-                .hint("write the folder out; `~` is a word of the shell"));
+            return Err(SettingError::expected("an absolute path, or one relative to the folder of the file", text)
+                .hint("write the folder in full; only a shell expands `~`"));
         }
         Ok(clean(&base.join(text)))
     }
@@ -207,7 +211,7 @@ impl Setting for PathBuf {
     }
 }
 
-/// Without `.` and doubled slashes. `..` stays: what it means depends on links.
+/// Without `.` and doubled slashes. `..` stays, because its meaning depends on links.
 pub(crate) fn clean(path: &Path) -> PathBuf {
     path.components().filter(|part| *part != Component::CurDir).collect()
 }
@@ -217,8 +221,8 @@ macro_rules! names {
         impl Setting for $name {
             const WHAT: &'static str = $what;
 
-            fn from_text(text: &str, _: &Path) -> Result<Self, Bad> {
-                Self::new(text).map_err(|why| Bad::expected(Self::WHAT, text).hint(why.to_string()))
+            fn from_text(text: &str, _: &Path) -> Result<Self, SettingError> {
+                Self::new(text).map_err(|why| SettingError::expected(Self::WHAT, text).hint(why.to_string()))
             }
             fn shown(&self) -> Value {
                 json!(self.as_str())
@@ -240,10 +244,10 @@ names! {
 impl<T: Setting> Setting for Option<T> {
     const WHAT: &'static str = T::WHAT;
 
-    fn from_text(text: &str, base: &Path) -> Result<Self, Bad> {
+    fn from_text(text: &str, base: &Path) -> Result<Self, SettingError> {
         T::from_text(text, base).map(Some)
     }
-    fn from_node(node: &Node, base: &Path) -> Result<Self, Bad> {
+    fn from_node(node: &YamlNode, base: &Path) -> Result<Self, SettingError> {
         T::from_node(node, base).map(Some)
     }
     fn shown(&self) -> Value {
@@ -257,12 +261,12 @@ impl<T: Setting> Setting for Option<T> {
 impl<T: Setting> Setting for Vec<T> {
     const WHAT: &'static str = "a list";
 
-    /// Separated by commas.
-    fn from_text(text: &str, base: &Path) -> Result<Self, Bad> {
+    /// A list, separated by commas.
+    fn from_text(text: &str, base: &Path) -> Result<Self, SettingError> {
         text.split(',').map(|item| T::from_text(item.trim(), base)).collect()
     }
-    fn from_node(node: &Node, base: &Path) -> Result<Self, Bad> {
-        let Kind::List(items) = &node.kind else {
+    fn from_node(node: &YamlNode, base: &Path) -> Result<Self, SettingError> {
+        let YamlValue::List(items) = &node.kind else {
             return Err(Self::not(node).hint(format!("each item is {}", T::WHAT)));
         };
         items.iter().map(|item| T::from_node(item, base).map_err(|bad| bad.at(item.place))).collect()
@@ -275,7 +279,7 @@ impl<T: Setting> Setting for Vec<T> {
     }
 }
 
-/// An enum of plain words.
+/// An enum whose values are plain words.
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $($(#[$word_doc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -293,11 +297,11 @@ macro_rules! choice {
         impl $crate::config::setting::Setting for $name {
             const WHAT: &'static str = concat!("one of", $(" `", $word, "`",)*);
 
-            fn from_text(text: &str, _: &std::path::Path) -> Result<Self, $crate::config::setting::Bad> {
+            fn from_text(text: &str, _: &std::path::Path) -> Result<Self, $crate::config::setting::SettingError> {
                 match text {
                     $($word => Ok(Self::$variant),)*
                     _ => {
-                        let bad = $crate::config::setting::Bad::expected(Self::WHAT, text);
+                        let bad = $crate::config::setting::SettingError::expected(Self::WHAT, text);
                         let close = sluice_core::policy::reading::closest(text, [$($word),*]);
                         Err(match close { Some(close) => bad.hint(format!("did you mean `{close}`?")), None => bad })
                     }
@@ -314,18 +318,18 @@ pub(crate) use choice;
 mod tests {
     use super::*;
 
-    fn text<T: Setting>(text: &str) -> Result<T, Bad> {
+    fn text<T: Setting>(text: &str) -> Result<T, SettingError> {
         T::from_text(text, Path::new("/etc/sluice"))
     }
 
     #[test]
     fn a_duration_has_a_unit_and_prints_as_it_was_written() {
         for good in ["0s", "250ms", "90s", "30s", "10m", "1h", "24h", "7d"] {
-            assert_eq!(word(&text::<Span>(good).unwrap().shown()), good);
+            assert_eq!(word(&text::<Millis>(good).unwrap().shown()), good);
         }
-        assert_eq!(word(&text::<Span>("60s").unwrap().shown()), "1m");
+        assert_eq!(word(&text::<Millis>("60s").unwrap().shown()), "1m");
         for bad in ["", "30", "s", "-1s", "1.5h", "30 s", "30S", "1w", "99999999999999999999s", "9999999999999999d"] {
-            assert!(text::<Span>(bad).is_err(), "{bad}");
+            assert!(text::<Millis>(bad).is_err(), "{bad}");
         }
     }
 

@@ -1,18 +1,18 @@
-//! How much agents may remember.
+//! State limits: how much agents may store.
 
 use super::section::section;
-use super::size::Size;
+use super::size::ByteSize;
 
-const MOST: Size = Size::from_mb(1_000_000);
+const MOST: ByteSize = ByteSize::from_mb(1_000_000);
 
 section! {
-    /// How much agents may remember in the gateway.
+    /// How much agents may store in the gateway.
     State at "state" {
-        /// For one session; gone when it ends.
-        session: Size = Size::from_mb(50); within Size::from_bytes(0)..=MOST,
+        /// For one session; deleted when it ends.
+        session: ByteSize = ByteSize::from_mb(50); within ByteSize::from_bytes(0)..=MOST,
         /// For one agent.
-        persistent: Size = Size::from_mb(100); within Size::from_bytes(0)..=MOST,
-        /// For all agents together, in what they share.
-        shared: Size = Size::from_mb(500); within Size::from_bytes(0)..=MOST,
+        persistent: ByteSize = ByteSize::from_mb(100); within ByteSize::from_bytes(0)..=MOST,
+        /// For all agents together, in shared state.
+        shared: ByteSize = ByteSize::from_mb(500); within ByteSize::from_bytes(0)..=MOST,
     }
 }

@@ -1,4 +1,4 @@
-//! The gateway's own certificate.
+//! TLS settings: the gateway's own certificate.
 
 use std::path::PathBuf;
 
@@ -9,21 +9,21 @@ section! {
     TlsFiles at "tls" {
         /// Certificate chain (PEM).
         cert: Option<PathBuf> = None,
-        /// Private key (PEM). Nobody but the gateway may read it.
+        /// Private key (PEM). Only the gateway may be able to read it.
         key: Option<PathBuf> = None,
-        /// Certificates (PEM) by which the command line recognises the gateway, where the chain of `cert` ends in an
-        /// authority of your own. `SLUICE_CA_FILE` says the same to the command line alone.
+        /// Certificates (PEM) that the command line trusts for the gateway, if the chain of `cert` ends in a private
+        /// authority. `SLUICE_CA_FILE` sets the same for the command line only.
         ca_file: Option<PathBuf> = None,
     }
 }
 
 /// TLS as the gateway uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tls {
+pub struct TlsConfig {
     /// Certificate chain.
     pub cert: PathBuf,
     /// Private key.
     pub key: PathBuf,
-    /// What the command line recognises it by.
+    /// The certificates that the command line trusts.
     pub ca_file: Option<PathBuf>,
 }

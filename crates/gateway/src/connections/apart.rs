@@ -1,19 +1,20 @@
-//! Mailboxes of agents and mailboxes in which people are asked stay apart.
+//! Keeps the mailboxes of agents apart from the mailboxes in which people approve.
 //!
-//! Takes an account and the settings of approvals; gives the address that stands in the way. Promise: an agent never
-//! reads a mailbox in which its own questions arrive or are answered, a letter of ours never enters a copy, and no mail
-//! of an agent goes to where answers are read (attack A1: with all of it, an agent could say yes to itself).
+//! Takes an account and the settings of approvals; gives the address that conflicts. Promise: an agent never reads a
+//! mailbox in which its own approval requests arrive or are answered, a message of the gateway never enters a replica,
+//! and no mail of an agent goes to an address where answers are read (attack A1: otherwise an agent could approve its
+//! own writes).
 
 use serde_json::Value;
 use sluice_core::mail::Mail;
 use sluice_core::refusal::{Code, Refusal};
 
-use crate::config::{Config, Targets};
+use crate::config::{AllowedTargets, Config};
 
-/// Domains whose mailboxes ignore dots, all one to the service.
+/// Domains whose mailboxes ignore dots; the service treats them as one domain.
 const DOTLESS: [&str; 2] = ["gmail.com", "googlemail.com"];
 
-/// The refusal of an account in which people are asked or answer; nothing if it may be connected.
+/// The refusal of an account in which people receive or answer approval requests; `None` if it may be connected.
 pub(super) fn refused(config: &Config, account: &str) -> Option<Refusal> {
     let mailbox = mailbox(account);
     let taken = asked(config).chain(answered(config)).find(|address| self::mailbox(address) == mailbox)?;
@@ -24,10 +25,10 @@ pub(super) fn refused(config: &Config, account: &str) -> Option<Refusal> {
     Some(Refusal::new(Code::StoreConflict).with_text(&text))
 }
 
-/// Whether a message is a letter of ours.
+/// Whether a message was sent by this gateway.
 pub(super) fn is_own_letter(config: &Config, mail: &Mail) -> bool {
     let own = |address: &str| senders(config).any(|known| mailbox(known) == mailbox(address));
-    // Of two readings, one is enough: a letter of ours must not come in as a doubt.
+    // Of two readings, one is enough: a message of the gateway must not come in through an ambiguity.
     let readings = mail.ambiguous.iter().flat_map(|doubt| &doubt.senders);
     let parts = readings.flat_map(|text| text.split(|c: char| c.is_whitespace() || "<>,;\"'()[]:".contains(c)));
     let is_ours =
@@ -35,7 +36,7 @@ pub(super) fn is_own_letter(config: &Config, mail: &Mail) -> bool {
     is_ours && mail.subject_line().contains("appr_")
 }
 
-/// The refusal of a mail to where answers are read; nothing if it goes elsewhere.
+/// The refusal of a mail to an address where answers are read; `None` if it goes elsewhere.
 pub(super) fn not_to_us(config: &Config, arguments: &serde_json::Map<String, Value>) -> Option<Refusal> {
     let taken: Vec<String> = answered(config).map(mailbox).collect();
     let named = ["to", "cc", "bcc"].into_iter().filter_map(|name| arguments.get(name));
@@ -43,7 +44,7 @@ pub(super) fn not_to_us(config: &Config, arguments: &serde_json::Map<String, Val
         let parts = text.split(|c: char| c.is_whitespace() || "<>,;\"'()[]:".contains(c));
         parts.filter(|part| part.contains('@')).any(|part| taken.contains(&mailbox(part)))
     });
-    let text = "answers to questions are read there: no mail of an agent goes to it";
+    let text = "answers to approval requests are read there: an agent cannot send mail to this address";
     hit.then(|| Refusal::new(Code::PolicyBlocked).with_text(text))
 }
 
@@ -55,19 +56,19 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-/// Addresses people are asked at, where mail is sent at all.
+/// Addresses at which people receive approval requests, if e-mail is configured.
 fn asked(config: &Config) -> impl Iterator<Item = &str> {
     let sends = config.email.smtp_host.is_some();
     let people = config.approvals.people.iter().filter_map(|person| person.email.as_deref());
     let further = match &config.approvals.targets {
-        Targets::These(list) => list.as_slice(),
-        Targets::Any => &[],
+        AllowedTargets::These(list) => list.as_slice(),
+        AllowedTargets::Any => &[],
     };
     let further = further.iter().filter(|(channel, _)| channel == "email").map(|(_, place)| place.as_str());
     people.chain(further).filter(move |_| sends)
 }
 
-/// Addresses answers go to.
+/// Addresses that answers go to.
 fn answered(config: &Config) -> impl Iterator<Item = &str> {
     let user = config.email.imap_user.iter().map(|user| user.as_str()).filter(|user| user.contains('@'));
     senders(config).chain(user)
@@ -77,7 +78,8 @@ fn senders(config: &Config) -> impl Iterator<Item = &str> {
     config.email.from.iter().chain(&config.email.reply_to).map(|address| address.as_str())
 }
 
-/// What a service takes an address for: no matter the case, what stands behind a `+`, or dots where they mean nothing.
+/// The mailbox that a service maps an address to: without case, without the part after a `+`, and without dots where
+/// they are ignored.
 fn mailbox(address: &str) -> String {
     let address = address.trim().trim_end_matches('.').to_lowercase();
     let (local, domain) = address.rsplit_once('@').unwrap_or((address.as_str(), ""));
@@ -92,16 +94,16 @@ fn mailbox(address: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Around;
+    use crate::config::ConfigContext;
     use serde_json::json;
-    use sluice_core::mail::Address;
+    use sluice_core::mail::MailAddress;
 
     fn config() -> Config {
         let folder = tempfile::tempdir().unwrap();
         let text = "approvals: {people: [{name: ana, email: ana.lee@gmail.com}]}\n\
                     email: {smtp_host: mail.example.com, from: gate@example.com, reply_to: answers@example.com}\n";
         std::fs::write(folder.path().join("sluice.yaml"), text).unwrap();
-        let around = Around { here: folder.path().to_path_buf(), ..Around::default() };
+        let around = ConfigContext { here: folder.path().to_path_buf(), ..ConfigContext::default() };
         Config::load(Some(&folder.path().join("sluice.yaml")), &[], &around).unwrap().0
     }
 
@@ -125,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_letter_of_ours_is_known_and_nobody_elses_is() {
-        let from = |address: &str| Some(Address { name: None, address: address.into() });
+        let from = |address: &str| Some(MailAddress { name: None, address: address.into() });
         let subject = "Send a mail [appr_0192cc091400e8890a402ab995e203a0]";
         let mail = Mail { from: from("Gate@example.com"), subject: subject.into(), ..Mail::default() };
         assert!(is_own_letter(&config(), &mail));

@@ -1,71 +1,72 @@
-//! Connections that another node on the same database connected, changed or ended.
+//! Follows connections that another node on the same database began, changed or ended.
 //!
-//! Takes the rows of the database; gives a node that stands as they say. Promise: what is ended elsewhere answers nothing
-//! here and leaves no copy here; what cannot be taken up here is named once, tried again every minute, and not offered.
+//! Takes the rows of the database; gives a node that matches them. Promise: a connection that ended elsewhere answers
+//! nothing here and leaves no replica here; a connection that cannot be applied here is reported once, tried again
+//! every minute, and not offered.
 
 use std::sync::PoisonError;
 
 use sluice_core::connection::ConnectionState;
-use sluice_core::{ServiceName, Span};
-use sluice_store::Connection as Row;
+use sluice_core::{Millis, ServiceName};
+use sluice_store::ServiceConnection as Row;
 
-use super::{Connections, Line};
-use crate::{No, oauth};
+use super::{ConnectionHandle, ServiceConnections};
+use crate::{CallError, oauth};
 
-/// How long a connection that could not be taken up is left alone.
-const AGAIN_AFTER: Span = Span::from_mins(1);
+/// How long to wait after a connection could not be applied.
+const AGAIN_AFTER: Millis = Millis::from_mins(1);
 
-impl Connections {
-    /// Takes up what other nodes changed since the last look. A database of its own is changed by nobody else.
+impl ServiceConnections {
+    /// Applies what other nodes changed since the last look. A node with its own database has nothing to follow.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn follow(&self) -> Result<(), No> {
+    pub async fn follow(&self) -> Result<(), CallError> {
         if !self.ground.store.is_shared() {
             return Ok(());
         }
-        // Somebody connects or ends one here right now: the next look comes soon.
+        // A connection begins or ends here right now: the next look comes soon.
         let Ok(_turn) = self.changing.try_lock() else { return Ok(()) };
         let rows = self.ground.store.connections().await?;
-        // Those that ended first: another one may stand behind the same service by now.
+        // Ended connections first: another connection may use the same service by now.
         for row in rows.iter().filter(|row| row.state == ConnectionState::Disconnected) {
             if let Err(no) = self.ended_elsewhere(row).await {
-                tracing::error!(connection = %row.name, "what is left of {} cannot be removed: {}", row.name, no.refusal);
+                tracing::error!(connection = %row.name, "leftovers of {} cannot be removed: {}", row.name, no.refusal);
             }
         }
-        for row in rows.iter().filter(|row| row.state.answers()) {
+        for row in rows.iter().filter(|row| row.state.has_readable_copy()) {
             if self.is_left_alone(&row.name, row.version) {
                 continue;
             }
             if let Err(no) = self.changed_elsewhere(row).await {
                 self.leave_alone(&row.name, row.version);
-                tracing::error!(connection = %row.name, "the connection {} cannot be taken up: {}", row.name, no.refusal);
+                tracing::error!(connection = %row.name, "connection {} cannot be applied: {}", row.name, no.refusal);
             }
         }
         Ok(())
     }
 
-    async fn ended_elsewhere(&self, row: &Row) -> Result<(), No> {
+    async fn ended_elsewhere(&self, row: &Row) -> Result<(), CallError> {
         let Some(line) = self.known(&row.name).filter(|line| line.row().version < row.version) else { return Ok(()) };
         let service = line.row().service;
         line.keep(row.clone());
         self.gateway()?.withdraw(&service).await;
-        self.ground.egress.close(&Line::way(&row.name)?);
+        self.ground.egress.close(&ConnectionHandle::egress_connection_name(&row.name)?);
         let destroyed = self.destroy(&line).await;
         self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(&row.name);
         tracing::info!(connection = %row.name, "the connection {} was ended on another node", row.name);
         destroyed.map(|_| ())
     }
 
-    async fn changed_elsewhere(&self, row: &Row) -> Result<(), No> {
+    async fn changed_elsewhere(&self, row: &Row) -> Result<(), CallError> {
         let gw = self.gateway()?;
         match self.known(&row.name) {
             Some(line) if line.row().version >= row.version => {}
             Some(line) if is_same_place(&line.row(), row) => line.keep(row.clone()),
-            // Where it is reached, or what it is, is another now.
+            // Its address or its adapter has changed.
             Some(line) => {
                 gw.withdraw(&line.row().service).await;
-                self.ground.egress.close(&Line::way(&row.name)?);
+                self.ground.egress.close(&ConnectionHandle::egress_connection_name(&row.name)?);
                 self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(&row.name);
             }
             None => {}
@@ -73,12 +74,12 @@ impl Connections {
         if gw.services.for_service(&row.service).is_ok() {
             return Ok(());
         }
-        // Whoever renews its credential has to be known before it is used.
+        // Its credential must be registered for renewal before it is used.
         oauth::take_up(&gw, &row.name).await?;
-        let line = self.line(&row.name).await?;
-        self.stand(&line).await?;
-        self.want(&line);
-        tracing::info!(connection = %row.name, "the connection {} was taken up: another node connected it", row.name);
+        let line = self.find_or_open(&row.name).await?;
+        self.offer_service(&line).await?;
+        self.request_sync(&line);
+        tracing::info!(connection = %row.name, "the connection {} was applied: another node connected it", row.name);
         Ok(())
     }
 

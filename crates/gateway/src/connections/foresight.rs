@@ -1,19 +1,19 @@
-//! What can be seen to be wrong with a write to a mailbox before it is held: the copy knows labels and messages.
+//! Finds errors in a write to a mailbox before it is held: the replica knows labels and messages.
 //!
-//! Takes the arguments of a write and the copy of the mailbox; gives a refusal that names the argument, or nothing.
-//! Promise: nothing is refused for what a copy that is not complete does not know; whatever is refused here was not held,
-//! and nobody was asked about it.
+//! Takes the arguments of a write and the replica of the mailbox; gives a refusal that names the argument, or nothing.
+//! Promise: nothing is refused because an incomplete replica does not know it; a write that is refused here was not
+//! held, and nobody was asked to approve it.
 
 use serde_json::{Map, Value};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_store::replica::{Reader, Replica};
+use sluice_store::replica::{Replica, ReplicaReader};
 
 use super::mail::{text, unavailable};
 
 /// Longest name that is shown, in characters.
 const LONGEST: usize = 80;
 
-/// What is wrong with the labels and messages that a write names.
+/// Checks the labels and messages that a write names.
 pub(super) fn unknown(copy: &Replica, arguments: &Map<String, Value>) -> Result<(), Refusal> {
     if !copy.freshness().complete {
         return Ok(());
@@ -45,9 +45,9 @@ fn labels(copy: &Replica, arguments: &Map<String, Value>) -> Result<(), Refusal>
 fn messages(copy: &Replica, arguments: &Map<String, Value>) -> Result<(), Refusal> {
     let one = Some(text(arguments, "message_id")).filter(|id| !id.is_empty());
     for id in one.into_iter().chain(each(arguments, "message_ids")) {
-        // Whether an agent may see it is decided elsewhere: only whether it is there counts.
-        if copy.get(id, Reader::Person).map_err(unavailable)?.is_none() {
-            let text = format!("there is no message `{}` in the copy of the mailbox", shown(id));
+        // Other checks decide whether an agent may see it: only its existence counts here.
+        if copy.get(id, ReplicaReader::Person).map_err(unavailable)?.is_none() {
+            let text = format!("there is no message `{}` in the replica of the mailbox", shown(id));
             return Err(Refusal::new(Code::StoreNotFound).with_text(&text));
         }
     }

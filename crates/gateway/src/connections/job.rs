@@ -1,98 +1,108 @@
 //! One job of an adapter: a fresh credential, a ticket for its step, a worker, an answer.
 //!
-//! Takes what is to be done at a service; gives the adapter's answer, or why there is none and whether something may
-//! have changed. Promise: the worker holds a ticket and no credential; a refused credential is renewed once and the
-//! job done once more only where it provably changed nothing; refused again, the connection stops.
+//! Takes a step to perform at a service; gives the adapter's answer, or why there is none and whether something may
+//! have changed. Promise: the worker holds a ticket and no credential; a refused credential is renewed once, and the
+//! job is repeated once only where it provably changed nothing; after a second refusal, the connection stops.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
-use sluice_content::leak::Scope as LeakScope;
+use sluice_content::leak::LeakScope;
 use sluice_core::connection::ConnectionStep;
-use sluice_core::crash::Cause;
+use sluice_core::crash::CrashCause;
 use sluice_core::ids::JobId;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::service_status::WriteFate;
-use sluice_core::{Actor, ServiceName, Span, Timestamp};
-use sluice_store::replica::Change;
-use sluice_store::{ConnectionMove, StoreError};
+use sluice_core::{Actor, Millis, ServiceName, UtcMillis};
+use sluice_store::replica::ReplicaChange;
+use sluice_store::{MoveConnection, StoreError};
 use tokio::runtime::Handle;
 
-use super::answer::{Answer, Handed, handed};
-use super::manifest::{Step, origin};
-use super::{Connections, Line, NotFresh};
-use crate::egress::{Answer as Heard, Egress, EgressNo, Failed, Request, Scope, Ticket, What};
-use crate::services::{Found, Trouble};
-use crate::workers::{End, Exchange, Host, Item, Job, Limits, Order, Outcome, Reply};
+use super::answer::{AdapterAnswer, SyncedItem, parse_synced_item};
+use super::manifest::{AdapterStep, origin};
+use super::{ConnectionHandle, CredentialRefreshError, ServiceConnections};
+use crate::egress::{
+    Egress, EgressError, EgressRequest, EgressResponse as Heard, EgressTicket, ExchangeFailure, ExchangeFault,
+    TicketScope,
+};
+use crate::services::{LookupOutcome, WriteError};
+use crate::workers::{
+    ExchangeReply, WorkerAssignment, WorkerEnd, WorkerExchange, WorkerHost, WorkerItem, WorkerJob, WorkerJobOutcome,
+    WorkerLimits,
+};
 
-/// How long one job of a write may take: both of them fit into a claim.
-const WRITE_WALL: Span = Span::from_secs(25);
-/// How long one page of a copy may take.
-const COPY_WALL: Span = Span::from_mins(5);
-/// Requests of one job. A page has at most a few more than fifty; a bulk delete has three for each message.
+/// How long one job of a write may take: two such jobs fit into a claim.
+const WRITE_WALL: Millis = Millis::from_secs(25);
+/// How long one page of a sync may take.
+const COPY_WALL: Millis = Millis::from_mins(5);
+/// Most requests of one job. A page has a few more than fifty; a bulk delete has three for each message.
 const EXCHANGES: u64 = 2_000;
 
-/// What is to be done at a service.
+/// One job for an adapter.
 #[derive(Debug)]
-pub(super) struct Errand<'a> {
-    /// On behalf of which capability: what the credential's own scope is checked against.
+pub(super) struct AdapterJob<'a> {
+    /// The capability it serves: the scope of the credential is checked against it.
     pub capability: &'a str,
-    /// On whose behalf.
+    /// The actor on whose behalf it runs.
     pub by: Actor,
-    /// What the job may do.
-    pub step: Step,
-    /// The job, in the adapter's words.
+    /// The step, which decides what the job may do.
+    pub step: AdapterStep,
+    /// The job, in the adapter's terms.
     pub job: Value,
-    /// Whether it is a page of the copy.
+    /// Whether it is a page of a sync.
     pub copies: bool,
     /// Files that go out with it, in the order in which the job names them.
     pub files: Vec<Vec<u8>>,
 }
 
-/// What a worker gave.
+/// The result of a worker.
 #[derive(Debug)]
-pub(super) struct Given {
-    pub answer: Answer,
-    pub changes: Vec<Change>,
-    /// Changes as the worker counts them: contents of attachments are part of their message.
+pub(super) struct AdapterJobResult {
+    pub answer: AdapterAnswer,
+    pub changes: Vec<ReplicaChange>,
+    /// The number of changes as the worker counts them: contents of attachments are part of their message.
     pub counted: usize,
-    /// When our own way out lets requests through again, if it stopped one.
-    pub again: Option<Timestamp>,
-    /// Whether a request of it got no answer to what it asked: it did not reach the service, a limit of ours kept it in, or
-    /// the service had no time.
+    /// When our egress allows requests again, if it stopped one.
+    pub again: Option<UtcMillis>,
+    /// Whether a request got no answer to what it asked: it did not reach the service, one of our limits stopped it, or
+    /// the service was busy.
     pub unheard: bool,
     unauthorized: bool,
 }
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(super) struct NotGiven {
+pub(super) struct AdapterJobError {
     pub refusal: Refusal,
     /// Whether something may have changed at the service.
     pub changed: bool,
-    /// The message the worker had just begun to open, if it broke over one.
+    /// The message that the worker had just begun to open, if it crashed on one.
     pub opening: Option<String>,
 }
 
-impl NotGiven {
+impl AdapterJobError {
     pub fn before(refusal: Refusal) -> Self {
         Self { refusal, changed: false, opening: None }
     }
 
-    /// What it means for a write.
-    pub fn trouble(self) -> Trouble {
-        if self.changed { Trouble::Unclear } else { Trouble::NotDone(self.refusal) }
+    /// What this means for a write.
+    pub fn trouble(self) -> WriteError {
+        if self.changed { WriteError::Unclear } else { WriteError::NotDone(self.refusal) }
     }
 }
 
-impl Connections {
-    /// Does a job.
-    pub(super) async fn ask(&self, line: &Line, errand: &Errand<'_>) -> Result<Given, NotGiven> {
+impl ServiceConnections {
+    /// Runs a job.
+    pub(super) async fn run_job(
+        &self,
+        line: &ConnectionHandle,
+        errand: &AdapterJob<'_>,
+    ) -> Result<AdapterJobResult, AdapterJobError> {
         let name = line.row().name;
         if let Some(keeper) = self.fresh.get() {
-            self.usable(&name, keeper.fresh(&name).await).await?;
+            self.require_credential(&name, keeper.refresh(&name).await).await?;
         }
         let given = self.once(line, &name, errand).await?;
         if !given.unauthorized || !given.answer.may_be_asked_again() {
@@ -100,34 +110,38 @@ impl Connections {
         }
         let given = match self.fresh.get() {
             Some(keeper) => {
-                self.usable(&name, keeper.refused(&name).await).await?;
+                self.require_credential(&name, keeper.replace_refused(&name).await).await?;
                 self.once(line, &name, errand).await?
             }
             None => given,
         };
         if given.unauthorized && given.answer.may_be_asked_again() {
-            self.signed_out(&name, "the service no longer accepts the credential").await;
+            self.require_reauth(&name, "the service no longer accepts the credential").await;
         }
         Ok(given)
     }
 
-    async fn usable(&self, name: &ServiceName, kept: Result<(), NotFresh>) -> Result<(), NotGiven> {
+    async fn require_credential(
+        &self,
+        name: &ServiceName,
+        kept: Result<(), CredentialRefreshError>,
+    ) -> Result<(), AdapterJobError> {
         match kept {
             Ok(()) => Ok(()),
-            Err(NotFresh::Later) => {
-                let text = "whoever gives out credentials does not answer";
-                Err(NotGiven::before(Refusal::new(Code::ExecuteUnavailable).with_text(text)))
+            Err(CredentialRefreshError::Later) => {
+                let text = "the authorization server does not answer";
+                Err(AdapterJobError::before(Refusal::new(Code::ExecuteUnavailable).with_text(text)))
             }
-            Err(NotFresh::NeedsReauth) => {
-                self.signed_out(name, "the credential cannot be renewed").await;
-                Err(NotGiven::before(Refusal::new(Code::ExecuteReconnect)))
+            Err(CredentialRefreshError::NeedsReauth) => {
+                self.require_reauth(name, "the credential cannot be renewed").await;
+                Err(AdapterJobError::before(Refusal::new(Code::ExecuteReconnect)))
             }
         }
     }
 
-    /// The service does not take our credential: all work stops, and people are told, once.
-    pub(super) async fn signed_out(&self, name: &ServiceName, why: &str) {
-        let step = ConnectionMove {
+    /// The service does not accept our credential: all work stops, and people are notified once.
+    pub(super) async fn require_reauth(&self, name: &ServiceName, why: &str) {
+        let step = MoveConnection {
             name: name.clone(),
             step: ConnectionStep::Refused,
             reason: Some(why.to_owned()),
@@ -141,27 +155,38 @@ impl Connections {
                     line.keep(moved.now);
                 }
                 if let Ok(gw) = self.gateway() {
-                    gw.events.wrote();
+                    gw.events.notify_written();
                     gw.letters.notify_one();
                 }
             }
-            // It was ended or is not signed in yet: there is nothing to stop.
+            // It has ended or is not signed in yet: there is nothing to stop.
             Err(StoreError::Conflict | StoreError::NotFound { .. }) => {}
             Err(error) => tracing::error!(code = error.code(), "could not stop the connection {name}: {error}"),
         }
     }
 
-    async fn once(&self, line: &Line, name: &ServiceName, errand: &Errand<'_>) -> Result<Given, NotGiven> {
+    async fn once(
+        &self,
+        line: &ConnectionHandle,
+        name: &ServiceName,
+        errand: &AdapterJob<'_>,
+    ) -> Result<AdapterJobResult, AdapterJobError> {
         let id = JobId::mint(self.ground.ids.as_ref());
         let ran = self.run(id, line, name, errand).await;
         self.ground.egress.end_job(id);
         ran
     }
 
-    async fn run(&self, id: JobId, line: &Line, name: &ServiceName, errand: &Errand<'_>) -> Result<Given, NotGiven> {
-        let internal = |why: &str| NotGiven::before(Refusal::new(Code::GatewayInternal).with_text(why));
+    async fn run(
+        &self,
+        id: JobId,
+        line: &ConnectionHandle,
+        name: &ServiceName,
+        errand: &AdapterJob<'_>,
+    ) -> Result<AdapterJobResult, AdapterJobError> {
+        let internal = |why: &str| AdapterJobError::before(Refusal::new(Code::GatewayInternal).with_text(why));
         let wall = if errand.copies { COPY_WALL } else { WRITE_WALL };
-        let scope = Scope {
+        let scope = TicketScope {
             job: id,
             capability: errand.capability.to_owned(),
             hosts: vec![line.target.host().to_owned()],
@@ -169,17 +194,17 @@ impl Connections {
             by: errand.by.clone(),
             lasts: wall,
         };
-        let way = Line::way(name).map_err(|no| NotGiven::before(*no.refusal))?;
-        let ticket = self.ground.egress.issue(&way, scope).await.map_err(|no| NotGiven::before(no.refusal()))?;
+        let way = ConnectionHandle::egress_connection_name(name).map_err(|no| AdapterJobError::before(*no.refusal))?;
+        let ticket = self.ground.egress.issue(&way, scope).await.map_err(|no| AdapterJobError::before(no.refusal()))?;
         let row = line.row();
         let payload = json!({
             "adapter": row.adapter, "account": row.account.unwrap_or_default(), "ticket": ticket.expose(),
             "base_path": line.base_path, "job": errand.job,
         });
-        let job = Job { kind: "adapter.run".into(), payload, attachments: errand.files.clone() };
-        let limits = Limits { wall, exchanges: EXCHANGES, ..Limits::default() };
-        let order = Order { job, scratch: None, limits: Some(limits), mode: None };
-        let host = JobHost {
+        let job = WorkerJob { kind: "adapter.run".into(), payload, attachments: errand.files.clone() };
+        let limits = WorkerLimits { wall, exchanges: EXCHANGES, ..WorkerLimits::default() };
+        let order = WorkerAssignment { job, scratch: None, limits: Some(limits), mode: None };
+        let host = AdapterJobHost {
             egress: Arc::clone(&self.ground.egress),
             handle: Handle::current(),
             origin: origin(line),
@@ -195,22 +220,23 @@ impl Connections {
         let program = line.manifest.foreign.as_ref().map(|foreign| &foreign.program);
         let (end, host) = self.start(program, order, host).await.map_err(|error| {
             let code = Code::from_code(error.code()).unwrap_or(Code::GatewaySandbox);
-            NotGiven::before(Refusal::new(code).with_text(&error.to_string()))
+            AdapterJobError::before(Refusal::new(code).with_text(&error.to_string()))
         })?;
-        let crashed = |text: &str| NotGiven {
+        let crashed = |text: &str| AdapterJobError {
             refusal: Refusal::new(Code::WorkerCrashed).with_text(text),
             changed: host.changed,
             opening: host.opening.clone(),
         };
         match end {
-            End::Clean(done) => match done.report.outcome {
-                Outcome::Done(said) => {
+            WorkerEnd::Clean(done) => match done.report.outcome {
+                WorkerJobOutcome::Done(said) => {
                     let said = self.ground.egress.secrets().scrub_json(&said).unwrap_or(said);
-                    let must_stay = |text: &str| self.ground.egress.must_stay(text, LeakScope::Service);
-                    Ok(Given {
+                    let must_stay = |text: &str| self.ground.egress.contains_blocked_content(text, LeakScope::Service);
+                    Ok(AdapterJobResult {
                         answer: match program {
-                            None => Answer::read(said).quoting(|text| !must_stay(text)),
-                            Some(_) => Answer::read(said).of_stranger(host.acted && errand.step == Step::Effect),
+                            None => AdapterAnswer::read(said).quoting(|text| !must_stay(text)),
+                            Some(_) => AdapterAnswer::read(said)
+                                .distrust_third_party(host.acted && errand.step == AdapterStep::Effect),
                         },
                         changes: host.changes.unwrap_or_default(),
                         counted: host.counted,
@@ -219,50 +245,52 @@ impl Connections {
                         unauthorized: host.unauthorized,
                     })
                 }
-                Outcome::Failed { .. } if program.is_some() => Err(crashed("the adapter could not do it")),
-                Outcome::Failed { text, .. } => {
+                WorkerJobOutcome::Failed { .. } if program.is_some() => {
+                    Err(crashed("the adapter could not do the job"))
+                }
+                WorkerJobOutcome::Failed { text, .. } => {
                     let text = self.ground.egress.secrets().scrub_text(&text).unwrap_or(text);
                     Err(crashed(&text))
                 }
             },
-            End::Crashed(crash) => {
-                tracing::warn!(connection = %name, cause = ?crash.cause, "a worker of {name} did not end well");
-                Err(crashed("the worker did not end well"))
+            WorkerEnd::Crashed(crash) => {
+                tracing::warn!(connection = %name, cause = ?crash.cause, "a worker of {name} ended with a failure");
+                Err(crashed("the worker ended with a failure"))
             }
-            End::CutOff { .. } => {
+            WorkerEnd::CutOff { .. } => {
                 let late = Refusal::new(Code::ExecuteUnavailable).with_text("the service took too long");
-                Err(NotGiven { refusal: late, ..crashed("") })
+                Err(AdapterJobError { refusal: late, ..crashed("") })
             }
         }
     }
 }
 
 /// The gateway's side of one job.
-struct JobHost {
+struct AdapterJobHost {
     egress: Arc<Egress>,
     handle: Handle,
     origin: String,
-    /// Whether a request that changes something may have left.
+    /// Whether a request that changes something may have been sent.
     changed: bool,
     /// Whether such a request was not plainly refused: it may have had its effect.
     acted: bool,
     unauthorized: bool,
     /// Whether a request got no answer to what it asked.
     unheard: bool,
-    /// Changes of a copy; nothing where none is being made.
-    changes: Option<Vec<Change>>,
+    /// Changes for the replica; `None` if this job is not a sync.
+    changes: Option<Vec<ReplicaChange>>,
     counted: usize,
-    again: Option<Timestamp>,
+    again: Option<UtcMillis>,
     /// The message that is being opened.
     opening: Option<String>,
 }
 
-impl Host for JobHost {
-    fn exchange(&mut self, exchange: Exchange, left: Span) -> Result<Reply, Cause> {
-        let Exchange { ticket, method, path, headers, body } = exchange;
-        let method = Method::from_bytes(method.as_bytes()).map_err(|_| Cause::MalformedFrame)?;
+impl WorkerHost for AdapterJobHost {
+    fn exchange(&mut self, exchange: WorkerExchange, left: Millis) -> Result<ExchangeReply, CrashCause> {
+        let WorkerExchange { ticket, method, path, headers, body } = exchange;
+        let method = Method::from_bytes(method.as_bytes()).map_err(|_| CrashCause::MalformedFrame)?;
         let reads = method == Method::GET;
-        let request = Request {
+        let request = EgressRequest {
             method,
             url: format!("{}{path}", self.origin),
             headers,
@@ -270,18 +298,20 @@ impl Host for JobHost {
             follow: false,
             timeout: Some(left),
         };
-        let (egress, ticket) = (Arc::clone(&self.egress), Ticket::presented(&ticket));
+        let (egress, ticket) = (Arc::clone(&self.egress), EgressTicket::presented(&ticket));
         match self.handle.block_on(async { egress.exchange(&ticket, request).await }) {
             Ok(Heard { status, headers, body, .. }) => {
                 self.changed |= !reads;
                 self.acted |= !reads && !WriteFate::of_status(status).is_not_applied();
                 self.unauthorized |= status == 401;
-                self.unheard |= Found::is_no_time(status);
-                Ok(Reply::Answer { status, headers, body: body.to_vec() })
+                self.unheard |= LookupOutcome::is_no_time(status);
+                Ok(ExchangeReply::Answer { status, headers, body: body.to_vec() })
             }
-            Err(EgressNo::Leak(found)) => Err(Cause::Leak { findings: u32::try_from(found.len()).unwrap_or(u32::MAX) }),
+            Err(EgressError::Leak(found)) => {
+                Err(CrashCause::Leak { findings: u32::try_from(found.len()).unwrap_or(u32::MAX) })
+            }
             Err(no) => {
-                if let EgressNo::Stopped { again, .. } = &no {
+                if let EgressError::Stopped { again, .. } = &no {
                     self.again = self.again.max(*again);
                 }
                 let not_sent = !no.may_have_left();
@@ -289,23 +319,26 @@ impl Host for JobHost {
                 self.changed |= !reads && !not_sent;
                 self.acted |= !reads && !not_sent;
                 let code = match &no {
-                    EgressNo::Failed(Failed { what: What::TooLarge | What::Bomb, .. }) => "egress.too_large",
+                    EgressError::Failed(ExchangeFailure {
+                        what: ExchangeFault::TooLarge | ExchangeFault::Bomb,
+                        ..
+                    }) => "egress.too_large",
                     other => other.code().as_str(),
                 };
-                Ok(Reply::Refused { code: code.to_owned(), text: no.to_string(), not_sent })
+                Ok(ExchangeReply::Refused { code: code.to_owned(), text: no.to_string(), not_sent })
             }
         }
     }
 
-    fn item(&mut self, item: Item) -> Result<(), Cause> {
-        let changes = self.changes.as_mut().ok_or(Cause::MalformedFrame)?;
-        // Decoding may have put a reflected credential together.
+    fn item(&mut self, item: WorkerItem) -> Result<(), CrashCause> {
+        let changes = self.changes.as_mut().ok_or(CrashCause::MalformedFrame)?;
+        // Decoding may have reassembled a credential that the service reflected.
         let secrets = self.egress.secrets();
         let payload = secrets.scrub_json(&item.payload).unwrap_or(item.payload);
         let contents = item.attachments.into_iter().map(|bytes| secrets.scrub(&bytes).unwrap_or(bytes)).collect();
-        match handed(payload, contents).ok_or(Cause::MalformedFrame)? {
-            Handed::Opening(id) => self.opening = Some(id),
-            Handed::Change(change, contents) => {
+        match parse_synced_item(payload, contents).ok_or(CrashCause::MalformedFrame)? {
+            SyncedItem::Opening(id) => self.opening = Some(id),
+            SyncedItem::Change(change, contents) => {
                 changes.push(change);
                 changes.extend(contents);
                 (self.opening, self.counted) = (None, self.counted + 1);

@@ -1,7 +1,7 @@
-//! The life of a connection: begun, live, paused, ended.
+//! The lifecycle of a connection: begun, live, paused, ended.
 //!
-//! Takes a person's word, gives how the connection stands. Promise: nothing is offered before a credential worked
-//! once; what is ended leaves no copy, no secret and no held write behind, and says so in a receipt.
+//! Takes a person's command, gives the state of the connection. Promise: nothing is offered before a credential has
+//! worked once; a connection that ended leaves no replica, no secret and no held write behind, and the receipt says so.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -11,32 +11,34 @@ use sluice_core::connection::{ConnectionState, ConnectionStep};
 use sluice_core::ids::SecretName;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, ServiceName};
-use sluice_store::{Connection as Row, ConnectionMove, Ended, NewConnection, Store, StoreError};
+use sluice_store::{
+    BeginConnection, MoveConnection, ServiceConnection as Row, ServiceHoldsCancelled, Store, StoreError,
+};
 
-use super::answer::{SyncNo, Why};
-use super::job::Errand;
+use super::answer::{AdapterFailure, SyncStepError};
+use super::job::AdapterJob;
 use super::mail::MailService;
-use super::manifest::{self, Step};
-use super::program::ProgramService;
-use super::view::{ConnectionView, Receipt, Tested};
-use super::{Connect, Connections, Endpoints, Line, apart, sync, unknown};
-use crate::No;
+use super::manifest::{self, AdapterStep};
+use super::program::ThirdPartyAdapterService;
+use super::view::{ConnectionTestView, DisconnectReceiptView, ServiceConnectionView};
+use super::{ConnectServiceParams, ConnectionHandle, ServiceConnections, ServiceEndpoints, apart, sync, unknown};
+use crate::CallError;
 use crate::services::Service;
 use crate::vault::VaultError;
 
-/// A connection that was ended, and what is still to be destroyed of it.
-pub(crate) struct Over {
+/// A connection that has ended, and what must still be destroyed.
+pub(crate) struct EndedConnection {
     row: Row,
-    line: Option<Arc<Line>>,
-    ended: Ended,
+    line: Option<Arc<ConnectionHandle>>,
+    ended: ServiceHoldsCancelled,
 }
 
-impl Connections {
-    /// Every connection there is or was.
+impl ServiceConnections {
+    /// Every connection, including those that ended.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn list(&self, store: &Store) -> Result<Vec<ConnectionView>, No> {
+    pub async fn list(&self, store: &Store) -> Result<Vec<ServiceConnectionView>, CallError> {
         let mut list = Vec::new();
         for row in store.connections().await? {
             list.push(self.view(store, row).await?);
@@ -48,38 +50,38 @@ impl Connections {
     ///
     /// # Errors
     /// When there is none of this name.
-    pub async fn show(&self, name: &ServiceName) -> Result<ConnectionView, No> {
+    pub async fn show(&self, name: &ServiceName) -> Result<ServiceConnectionView, CallError> {
         self.view(&self.ground.store, self.row(name).await?).await
     }
 
-    /// Where a connection is reached and signed in to.
+    /// The addresses at which a connection is reached and signed in to.
     ///
     /// # Errors
     /// When there is none of this name.
-    pub async fn endpoints(&self, name: &ServiceName) -> Result<Endpoints, No> {
+    pub async fn endpoints(&self, name: &ServiceName) -> Result<ServiceEndpoints, CallError> {
         let row = self.row(name).await?;
-        serde_json::from_value(row.endpoints).map_err(|_| No::new(Code::StoreDamaged))
+        serde_json::from_value(row.endpoints).map_err(|_| CallError::new(Code::StoreDamaged))
     }
 
-    /// Begins a connection, or begins to sign in again. Nothing is offered yet.
+    /// Begins a connection, or a new sign-in. Nothing is offered yet.
     ///
     /// # Errors
-    /// When there is no such adapter, an address cannot be used, or another connection stands behind the same service.
-    pub async fn begin(&self, connect: Connect) -> Result<ConnectionView, No> {
-        let Connect { name, adapter, mut endpoints, by } = connect;
+    /// When there is no such adapter, an address cannot be used, or another connection uses the same service.
+    pub async fn begin(&self, connect: ConnectServiceParams) -> Result<ServiceConnectionView, CallError> {
+        let ConnectServiceParams { name, adapter, mut endpoints, by } = connect;
         let _turn = self.changing.lock().await;
-        // It names a folder and a secret.
+        // The name becomes part of a folder and of a secret's name.
         if name.as_str().starts_with('.') || name.as_str().len() > 40 {
-            return Err(No::saying(
+            return Err(CallError::with_text(
                 Code::SchemaBadName,
-                "a connection has a short name that does not begin with a dot",
+                "the name of a connection must be short and must not begin with a dot",
             ));
         }
         self.ask_anew(&adapter);
         let manifest = self.manifest(&adapter).await?;
         endpoints.adapter_print = manifest.foreign.as_ref().map(|foreign| foreign.print.clone());
         manifest::address(endpoints.api.as_deref().unwrap_or(&manifest.home))?;
-        let new = NewConnection {
+        let new = BeginConnection {
             name: name.clone(),
             adapter,
             service: manifest.service.clone(),
@@ -90,32 +92,33 @@ impl Connections {
         let row = self.ground.store.begin_connection(new).await.map_err(|error| match error {
             StoreError::Conflict => {
                 let text =
-                    format!("another connection already stands behind `{}`; disconnect it first", manifest.service);
-                No::saying(Code::StoreConflict, &text)
+                    format!("another connection already uses the service `{}`; disconnect it first", manifest.service);
+                CallError::with_text(Code::StoreConflict, &text)
             }
             other => other.into(),
         })?;
         match self.known(&name).filter(|line| line.row().endpoints == row.endpoints) {
             Some(line) => line.keep(row.clone()),
-            // Where it is reached is another place now.
+            // Its address has changed.
             None => {
                 self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
-                let line = self.line(&name).await?;
-                if row.state.answers() {
-                    self.stand(&line).await?;
+                let line = self.find_or_open(&name).await?;
+                if row.state.has_readable_copy() {
+                    self.offer_service(&line).await?;
                 }
             }
         }
         self.view(&self.ground.store, row).await
     }
 
-    /// The credential is in the vault: the account is looked up, its copy begins, its capabilities are offered.
+    /// Makes a connection live once the credential is in the vault: looks up the account, begins the sync, offers the
+    /// capabilities.
     ///
     /// # Errors
-    /// When the service does not take the credential, it is for another account than before, or people are asked there.
-    pub async fn live(&self, name: &ServiceName, by: Actor) -> Result<ConnectionView, No> {
+    /// When the service does not accept the credential, the account differs from before, or people are asked in it.
+    pub async fn go_live(&self, name: &ServiceName, by: Actor) -> Result<ServiceConnectionView, CallError> {
         let _turn = self.changing.lock().await;
-        let line = self.line(name).await?;
+        let line = self.find_or_open(name).await?;
         let before = line.row();
         if before.state == ConnectionState::Disconnected {
             return Err(unknown(name));
@@ -124,86 +127,88 @@ impl Connections {
         if let (Some(known), Some(found)) = (&before.account, &account)
             && known != found
         {
-            let text = format!("`{name}` is the account {known}, and this is {found}: disconnect it first");
-            return Err(No::saying(Code::StoreConflict, &text));
+            let text = format!(
+                "`{name}` is connected to the account {known}, but the credential is for {found}: disconnect it first"
+            );
+            return Err(CallError::with_text(Code::StoreConflict, &text));
         }
         if let Some(no) = account.as_deref().and_then(|account| apart::refused(&gw.config, account)) {
             return Err(no.into());
         }
         let row = self.step(name, ConnectionStep::SignedIn, account, by).await?;
         line.keep(row.clone());
-        self.stand(&line).await?;
+        self.offer_service(&line).await?;
         if line.manifest.foreign.is_some() {
-            // There is nothing to copy.
-            self.copied(&line).await?;
+            // There is no replica to sync.
+            self.mark_live_if_syncing(&line).await?;
             return self.view(&self.ground.store, line.row()).await;
         }
-        self.want(&line);
+        self.request_sync(&line);
         self.view(&self.ground.store, row).await
     }
 
-    /// Stops copying and sending for a while. What is copied stays readable.
+    /// Stops syncing and sending for a while. The replica stays readable.
     ///
     /// # Errors
-    /// When there is no such connection at work.
-    pub async fn pause(&self, name: &ServiceName, by: Actor) -> Result<ConnectionView, No> {
-        let line = self.line(name).await?;
+    /// When there is no such connection, or it is not at work.
+    pub async fn pause(&self, name: &ServiceName, by: Actor) -> Result<ServiceConnectionView, CallError> {
+        let line = self.find_or_open(name).await?;
         let row = self.step(name, ConnectionStep::Pause, None, by).await?;
         line.keep(row.clone());
         self.view(&self.ground.store, row).await
     }
 
-    /// Goes on.
+    /// Resumes a paused connection.
     ///
     /// # Errors
-    /// When it was not paused.
-    pub async fn resume(&self, name: &ServiceName, by: Actor) -> Result<ConnectionView, No> {
-        let line = self.line(name).await?;
+    /// When it is not paused.
+    pub async fn resume(&self, name: &ServiceName, by: Actor) -> Result<ServiceConnectionView, CallError> {
+        let line = self.find_or_open(name).await?;
         let row = self.step(name, ConnectionStep::Resume, None, by).await?;
         line.keep(row.clone());
-        self.want(&line);
+        self.request_sync(&line);
         self.view(&self.ground.store, row).await
     }
 
-    /// Looks whether the service is there and takes our credential. Changes nothing.
+    /// Tests whether the service answers and accepts our credential. Changes nothing.
     ///
     /// # Errors
     /// When there is no such connection.
-    pub async fn test(&self, name: &ServiceName) -> Result<Tested, No> {
-        let line = self.line(name).await?;
+    pub async fn test(&self, name: &ServiceName) -> Result<ConnectionTestView, CallError> {
+        let line = self.find_or_open(name).await?;
         let connection = name.clone();
         Ok(match self.account(&line).await {
-            Ok(account) => Tested { connection, works: true, account, error: None },
-            Err(no) => Tested { connection, works: false, account: None, error: Some(self.words(&no)) },
+            Ok(account) => ConnectionTestView { connection, works: true, account, error: None },
+            Err(no) => ConnectionTestView { connection, works: false, account: None, error: Some(self.words(&no)) },
         })
     }
 
-    /// Ends a connection at once: from here on nothing of it starts, its capabilities are withdrawn and its held writes
-    /// stopped. Whoever wants the provider to know does that next, while there is still a credential to say it with, and
-    /// then clears the rest.
+    /// Ends a connection at once: from here on it starts nothing, its capabilities are withdrawn and its held writes
+    /// are stopped. The caller then notifies the provider, while there is still a credential to do so, and clears the
+    /// rest.
     ///
     /// # Errors
     /// When there is none, or it cannot be recorded.
-    pub(crate) async fn end(&self, name: &ServiceName, by: &Actor) -> Result<Over, No> {
+    pub(crate) async fn end(&self, name: &ServiceName, by: &Actor) -> Result<EndedConnection, CallError> {
         let _turn = self.changing.lock().await;
         let row = self.row(name).await?;
         if row.state == ConnectionState::Disconnected {
             return self.end_the_rest(row, by).await;
         }
-        // Its adapter may be gone or another by now: it is ended all the same.
-        let line = self.line(name).await.ok();
+        // Its adapter may be missing or different by now: the connection is ended all the same.
+        let line = self.find_or_open(name).await.ok();
         let row = self.step(name, ConnectionStep::End, None, by.clone()).await?;
         if let Some(line) = &line {
             line.keep(row.clone());
         }
         self.gateway()?.withdraw(&row.service).await;
         let ended = self.cancel_all(&row.service, by).await?;
-        self.ground.egress.close(&Line::way(name)?);
-        Ok(Over { row, line, ended })
+        self.ground.egress.close(&ConnectionHandle::egress_connection_name(name)?);
+        Ok(EndedConnection { row, line, ended })
     }
 
-    /// A connection that was ended, but not everything of it could be destroyed then.
-    async fn end_the_rest(&self, row: Row, by: &Actor) -> Result<Over, No> {
+    /// Continues with a connection that ended before, but of which not everything could be destroyed.
+    async fn end_the_rest(&self, row: Row, by: &Actor) -> Result<EndedConnection, CallError> {
         let mut left = self.folder(&row.name).exists();
         for secret in Self::secrets(&row.name)? {
             match self.ground.vault.show(&secret).await {
@@ -217,29 +222,34 @@ impl Connections {
         }
         let rows = self.ground.store.connections().await?;
         let ended = if stands_behind(&rows, &row.service) {
-            Ended { cancelled: Vec::new(), on_their_way: Vec::new() }
+            ServiceHoldsCancelled { cancelled: Vec::new(), on_their_way: Vec::new() }
         } else {
             self.cancel_all(&row.service, by).await?
         };
-        Ok(Over { line: self.known(&row.name), row, ended })
+        Ok(EndedConnection { line: self.known(&row.name), row, ended })
     }
 
-    /// Destroys what is left of a connection that was ended: secrets and copy.
+    /// Destroys what is left of a connection that has ended: secrets and replica.
     ///
     /// # Errors
-    /// When something of it cannot be destroyed. The rest is; whoever ends it again, or the next start, tries once more.
-    pub(crate) async fn clear(&self, over: Over, by: &Actor) -> Result<Receipt, No> {
-        let Over { row, line, ended } = over;
+    /// When a part of it cannot be destroyed. The rest is destroyed; the next end command or the next start tries
+    /// again.
+    pub(crate) async fn destroy_ended(
+        &self,
+        over: EndedConnection,
+        by: &Actor,
+    ) -> Result<DisconnectReceiptView, CallError> {
+        let EndedConnection { row, line, ended } = over;
         let name = &row.name;
         let encrypted = self.is_encrypted(line.as_deref(), name).unwrap_or(false);
         let secrets = self.revoke_all(name, by).await;
         let withheld = line.as_ref().and_then(|line| line.copy()).map_or(Ok(0), |copy| copy.withheld_count());
-        // A vault that cannot be written to does not keep the mail of somebody who wants it gone.
+        // A vault that cannot be written must not keep the mail of a person who wants it deleted.
         let messages = match &line {
             Some(line) => self.destroy(line).await,
             None => self.remove_files(name).map(|()| 0),
         };
-        // Another account may stand behind the service by now: its content stays.
+        // Another account may use the service by now: its content stays.
         let in_use = stands_behind(&self.ground.store.connections().await?, &row.service);
         let service = if in_use { name.clone() } else { row.service.clone() };
         let forgotten = self.ground.store.forget_content(name.clone(), service, by.clone()).await;
@@ -247,9 +257,9 @@ impl Connections {
         let withheld = withheld.unwrap_or(0);
         self.lines.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         let capabilities = line.map(|line| line.manifest.capabilities.clone()).unwrap_or_default();
-        let Ended { cancelled, on_their_way } = ended;
+        let ServiceHoldsCancelled { cancelled, on_their_way } = ended;
         let (connection, account) = (row.name, row.account);
-        Ok(Receipt {
+        Ok(DisconnectReceiptView {
             connection,
             account,
             cancelled,
@@ -265,16 +275,16 @@ impl Connections {
         })
     }
 
-    /// Ends a connection and destroys what is left of it, without a word to the provider.
+    /// Ends a connection and destroys what is left of it, without notifying the provider.
     ///
     /// # Errors
     /// When there is none, or it cannot be recorded or destroyed.
-    pub async fn disconnect(&self, name: &ServiceName, by: Actor) -> Result<Receipt, No> {
+    pub async fn disconnect(&self, name: &ServiceName, by: Actor) -> Result<DisconnectReceiptView, CallError> {
         let over = self.end(name, &by).await?;
-        self.clear(over, &by).await
+        self.destroy_ended(over, &by).await
     }
 
-    /// Takes up every connection as it stood. Those that cannot be are named, and the others go on.
+    /// Opens every connection in its stored state. Those that cannot be opened are logged, and the others go on.
     pub(crate) async fn open(&self) {
         let rows = match self.ground.store.connections().await {
             Ok(rows) => rows,
@@ -283,38 +293,38 @@ impl Connections {
         for row in rows.iter().filter(|row| row.state == ConnectionState::Disconnected) {
             let in_use = stands_behind(&rows, &row.service);
             if let Err(no) = self.finish_ending(row, in_use).await {
-                tracing::error!(connection = %row.name, "what is left of {} cannot be removed: {}", row.name, no.refusal);
+                tracing::error!(connection = %row.name, "leftovers of {} cannot be removed: {}", row.name, no.refusal);
             }
         }
-        for row in rows.into_iter().filter(|row| row.state.answers()) {
-            let taken_up = match self.line(&row.name).await {
-                Ok(line) => self.stand(&line).await,
+        for row in rows.into_iter().filter(|row| row.state.has_readable_copy()) {
+            let taken_up = match self.find_or_open(&row.name).await {
+                Ok(line) => self.offer_service(&line).await,
                 Err(no) => Err(no),
             };
             if let Err(no) = taken_up {
-                tracing::error!(connection = %row.name, "the connection {} cannot be taken up: {}", row.name, no.refusal);
+                tracing::error!(connection = %row.name, "the connection {} cannot be opened: {}", row.name, no.refusal);
             }
         }
     }
 
     /// Stops every write of a service that still waits.
-    async fn cancel_all(&self, service: &ServiceName, by: &Actor) -> Result<Ended, No> {
+    async fn cancel_all(&self, service: &ServiceName, by: &Actor) -> Result<ServiceHoldsCancelled, CallError> {
         let ended = self.ground.store.cancel_service(service.clone(), by.clone()).await?;
         let gw = self.gateway()?;
         for hold in &ended.cancelled {
             gw.forget_window(*hold);
-            gw.moved(*hold);
+            gw.notify_hold_changed(*hold);
         }
         Ok(ended)
     }
 
-    /// Everything of a connection that is in the vault.
-    fn secrets(name: &ServiceName) -> Result<[SecretName; 3], No> {
+    /// The names of all secrets of a connection in the vault.
+    fn secrets(name: &ServiceName) -> Result<[SecretName; 3], CallError> {
         Ok([Self::access_secret(name)?, Self::oauth_secret(name)?, Self::copy_secret(name)?])
     }
 
-    /// Destroys the credentials of a connection. Gives the names of those there were.
-    async fn revoke_all(&self, name: &ServiceName, by: &Actor) -> Result<Vec<String>, No> {
+    /// Destroys the credentials of a connection. Gives the names of those that existed.
+    async fn revoke_all(&self, name: &ServiceName, by: &Actor) -> Result<Vec<String>, CallError> {
         let mut secrets = Vec::new();
         for secret in Self::secrets(name)? {
             match self.ground.vault.revoke(&secret, by.clone()).await {
@@ -326,8 +336,8 @@ impl Connections {
         Ok(secrets)
     }
 
-    /// Does the rest of an ending that a gateway died in. Where all was done, there is nothing to do.
-    async fn finish_ending(&self, row: &Row, in_use: bool) -> Result<(), No> {
+    /// Completes an ending during which a gateway died. If it was complete, there is nothing to do.
+    async fn finish_ending(&self, row: &Row, in_use: bool) -> Result<(), CallError> {
         if !in_use {
             self.cancel_all(&row.service, &self.node()).await?;
         }
@@ -339,8 +349,8 @@ impl Connections {
         self.remove_files(&row.name)
     }
 
-    /// Deletes whatever a copy left on the disk.
-    pub(super) fn remove_files(&self, name: &ServiceName) -> Result<(), No> {
+    /// Deletes the files that a replica left on the disk.
+    pub(super) fn remove_files(&self, name: &ServiceName) -> Result<(), CallError> {
         match std::fs::remove_dir_all(self.folder(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(StoreError::Unavailable(Box::new(error)).into())
@@ -349,7 +359,7 @@ impl Connections {
         }
     }
 
-    async fn row(&self, name: &ServiceName) -> Result<Row, No> {
+    async fn row(&self, name: &ServiceName) -> Result<Row, CallError> {
         let rows = self.ground.store.connections().await?;
         rows.into_iter().find(|row| row.name == *name).ok_or_else(|| unknown(name))
     }
@@ -360,46 +370,48 @@ impl Connections {
         step: ConnectionStep,
         account: Option<String>,
         by: Actor,
-    ) -> Result<Row, No> {
-        let step = ConnectionMove { name: name.clone(), step, reason: None, account, by, message: self.message() };
+    ) -> Result<Row, CallError> {
+        let step = MoveConnection { name: name.clone(), step, reason: None, account, by, message: self.message() };
         let moved = self.ground.store.move_connection(step).await.map_err(|error| match error {
             StoreError::NotFound { .. } => unknown(name),
             StoreError::Conflict => {
-                No::saying(Code::StoreConflict, "the connection does not stand where this is possible")
+                CallError::with_text(Code::StoreConflict, "the state of the connection does not allow this")
             }
             other => other.into(),
         })?;
         if let Ok(gw) = self.gateway() {
-            gw.events.wrote();
+            gw.events.notify_written();
         }
         Ok(moved.now)
     }
 
-    /// The connection in this process; made if there is none yet.
-    pub(super) async fn line(&self, name: &ServiceName) -> Result<Arc<Line>, No> {
+    /// The connection in this process; created if there is none yet.
+    pub(super) async fn find_or_open(&self, name: &ServiceName) -> Result<Arc<ConnectionHandle>, CallError> {
         if let Some(line) = self.known(name) {
             return Ok(line);
         }
         let row = self.row(name).await?;
         let manifest = self.manifest(&row.adapter).await?;
-        let endpoints: Endpoints =
-            serde_json::from_value(row.endpoints.clone()).map_err(|_| No::new(Code::StoreDamaged))?;
+        let endpoints: ServiceEndpoints =
+            serde_json::from_value(row.endpoints.clone()).map_err(|_| CallError::new(Code::StoreDamaged))?;
         let print = manifest.foreign.as_ref().map(|foreign| &foreign.print);
         if print != endpoints.adapter_print.as_ref() {
-            // SECURITY: a person connected what it said then. A new release may offer or reach something else.
-            let text =
-                format!("the adapter of `{name}` says something else than when it was connected; connect it again");
-            return Err(No::saying(Code::StoreConflict, &text));
+            // SECURITY: a person connected the adapter as it described itself then. A new release may offer or reach
+            // something else.
+            let text = format!(
+                "the adapter of `{name}` describes itself differently than when it was connected; connect it again"
+            );
+            return Err(CallError::with_text(Code::StoreConflict, &text));
         }
         let (target, base_path) = manifest::address(endpoints.api.as_deref().unwrap_or(&manifest.home))?;
         let mut way = manifest
-            .way(Line::way(name)?, &target, &base_path)
-            .map_err(|why| No::saying(Code::SchemaWrongType, &why))?;
-        way.credential = Some((Self::access_secret(name)?, crate::egress::Placement::Bearer));
+            .way(ConnectionHandle::egress_connection_name(name)?, &target, &base_path)
+            .map_err(|why| CallError::with_text(Code::SchemaWrongType, &why))?;
+        way.credential = Some((Self::access_secret(name)?, crate::egress::CredentialPlacement::Bearer));
         if row.state != ConnectionState::Disconnected {
             self.ground.egress.open(way);
         }
-        let line = Arc::new(Line {
+        let line = Arc::new(ConnectionHandle {
             row: RwLock::new(row),
             manifest,
             target,
@@ -407,23 +419,23 @@ impl Connections {
             copy: RwLock::default(),
             locked: AtomicBool::new(false),
             turn: tokio::sync::Mutex::default(),
-            pace: Mutex::new(sync::Pace::default()),
+            pace: Mutex::new(sync::SyncPacing::default()),
             wanted: AtomicBool::new(false),
         });
         let mut lines = self.lines.write().unwrap_or_else(PoisonError::into_inner);
         Ok(Arc::clone(lines.entry(name.clone()).or_insert(line)))
     }
 
-    /// Opens the copy and stands behind the gate.
-    pub(super) async fn stand(&self, line: &Arc<Line>) -> Result<(), No> {
+    /// Opens the replica and puts the connection behind the gate.
+    pub(super) async fn offer_service(&self, line: &Arc<ConnectionHandle>) -> Result<(), CallError> {
         let (row, gw) = (line.row(), self.gateway()?);
-        // SECURITY: people may be asked there since it was connected.
+        // SECURITY: the account may have become one in which people are asked since it was connected.
         if let Some(no) = row.account.as_deref().and_then(|account| apart::refused(&gw.config, account)) {
             return Err(no.into());
         }
         if let Some(foreign) = &line.manifest.foreign {
             let service: Arc<dyn Service> =
-                Arc::new(ProgramService::new(Arc::clone(&gw.connections), &row.name, &line.manifest));
+                Arc::new(ThirdPartyAdapterService::new(Arc::clone(&gw.connections), &row.name, &line.manifest));
             return gw.offer(row.service, service, foreign.specs.clone()).await;
         }
         self.open_copy(line).await?;
@@ -434,16 +446,16 @@ impl Connections {
         gw.offer(row.service, service, ours).await
     }
 
-    /// Deletes the copy. Gives how many messages it held.
-    pub(super) async fn destroy(&self, line: &Line) -> Result<u64, No> {
+    /// Deletes the replica. Gives how many messages it held.
+    pub(super) async fn destroy(&self, line: &ConnectionHandle) -> Result<u64, CallError> {
         let copy = line.copy.write().unwrap_or_else(PoisonError::into_inner).take();
-        // A page that was on its way is given up; whoever wrote it has let go of the copy then.
+        // A page in flight is given up; after this lock its writer no longer holds the replica.
         let _turn = line.turn.lock().await;
         let Some(copy) = copy else { return self.remove_files(&line.row().name).map(|()| 0) };
         let messages = copy.count()?;
         match Arc::into_inner(copy) {
             Some(copy) => copy.destroy()?,
-            // A reader still holds it open: its files go all the same.
+            // A reader still holds it open: its files are deleted all the same.
             None => {
                 let folder = self.folder(&line.row().name);
                 std::fs::remove_dir_all(folder).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
@@ -452,43 +464,49 @@ impl Connections {
         Ok(messages)
     }
 
-    async fn account(&self, line: &Line) -> Result<Option<String>, SyncNo> {
+    async fn account(&self, line: &ConnectionHandle) -> Result<Option<String>, SyncStepError> {
         let capability = format!("{}.account", line.manifest.service);
-        let errand = Errand {
+        let errand = AdapterJob {
             capability: &capability,
             by: self.node(),
-            step: Step::Look,
+            step: AdapterStep::Look,
             job: json!({"job": "account"}),
             copies: false,
             files: Vec::new(),
         };
-        match self.ask(line, &errand).await {
+        match self.run_job(line, &errand).await {
             Ok(given) => given.answer.account(),
             Err(not) => {
                 let cause = if not.refusal.code() == Code::ExecuteReconnect { "needs_reauth" } else { "unavailable" };
-                let why =
-                    Why { cause: cause.to_owned(), text: not.refusal.to_string(), retry_after_s: None, said: None };
-                Err(SyncNo::Later(why))
+                let why = AdapterFailure {
+                    cause: cause.to_owned(),
+                    text: not.refusal.to_string(),
+                    retry_after_s: None,
+                    said: None,
+                };
+                Err(SyncStepError::Later(why))
             }
         }
     }
 
-    fn not_let_in(&self, no: &SyncNo) -> No {
+    fn not_let_in(&self, no: &SyncStepError) -> CallError {
         match no {
-            SyncNo::Later(why) | SyncNo::Stopped(why) => why.refusal().into(),
-            SyncNo::Expired | SyncNo::Nonsense => No::saying(Code::WorkerCrashed, &self.words(no)),
+            SyncStepError::Later(why) | SyncStepError::Stopped(why) => why.refusal().into(),
+            SyncStepError::Expired | SyncStepError::Nonsense => {
+                CallError::with_text(Code::WorkerCrashed, &self.words(no))
+            }
         }
     }
 
-    fn words(&self, no: &SyncNo) -> String {
+    fn words(&self, no: &SyncStepError) -> String {
         match no {
-            SyncNo::Later(why) | SyncNo::Stopped(why) => why.text.clone(),
-            SyncNo::Expired | SyncNo::Nonsense => "the worker reported nonsense".to_owned(),
+            SyncStepError::Later(why) | SyncStepError::Stopped(why) => why.text.clone(),
+            SyncStepError::Expired | SyncStepError::Nonsense => "the worker reported nonsense".to_owned(),
         }
     }
 }
 
-/// Whether a connection that answers stands behind a service.
+/// Whether a connection that is not disconnected uses a service.
 fn stands_behind(rows: &[Row], service: &ServiceName) -> bool {
-    rows.iter().any(|row| row.service == *service && row.state.answers())
+    rows.iter().any(|row| row.service == *service && row.state.has_readable_copy())
 }

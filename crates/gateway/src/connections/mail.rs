@@ -1,49 +1,55 @@
 //! A connected mailbox behind the gate.
 //!
-//! Reads are answered from the copy, all but attachments on the calling path; writes are jobs of workers. Promise: no read asks anything
-//! of the service; what is withheld is neither shown nor passed on; a write's bytes are those that were approved.
+//! Reads are answered from the replica, all but attachments on the calling path; writes are jobs of workers. Promise:
+//! no read sends a request to the service; withheld content is neither shown nor forwarded; the bytes of a write are
+//! those that were approved.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
-use sluice_core::mail::query::{self, Query};
-use sluice_core::mail::{Address, Mail};
+use sluice_core::mail::query::{self, MailSearchQuery};
+use sluice_core::mail::{Mail, MailAddress};
 use sluice_core::nodes::ServiceKind;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
-use sluice_core::{Action, Actor, CapabilityName, HoldId, ServiceName, Timestamp};
-use sluice_store::replica::{Freshness, Hit, MOST_HITS, Order, Reader, Replica, Search};
+use sluice_core::rollback::ObjectFingerprint;
+use sluice_core::{Action, Actor, CapabilityName, HoldId, ServiceName, UtcMillis};
+use sluice_store::replica::{
+    MOST_HITS, Replica, ReplicaFreshness, ReplicaReader, ReplicaSearch, ReplicaSearchHit, ReplicaSearchOrder,
+};
 
 use super::attachments;
-use super::write::{Load, Writer};
-use super::{Connections, Line, Manifest, addressed, apart, foresight};
+use super::write::{AdapterWritePayload, ConnectionWriter};
+use super::{AdapterManifest, ConnectionHandle, ServiceConnections, addressed, apart, foresight};
 use crate::rooms::hold;
-use crate::services::{Along, Ask, Found, Performed, Place, Prepared, ReadSource, Service, Trouble, Work};
+use crate::services::{
+    AttachedText, BoxedFuture, CompletedWrite, LookupOutcome, PreparedWrite, ReadSource, Service, ServiceRead,
+    ServiceSlot, WriteError,
+};
 use crate::value::put;
 
-/// Messages of one answer, unless asked otherwise.
+/// Messages in one answer, unless the call sets another number.
 const USUAL: u64 = 20;
-/// What the gateway answers itself, although it bears the service's name.
+/// A capability that the gateway answers itself, although it has the service's name.
 const CANCEL: &str = "email.cancel";
-/// The one read that a worker has to look at first.
+/// The only read whose content a worker must screen first.
 const ATTACHMENT: &str = "email.attachment";
 
-/// One mailbox.
+/// One connected mailbox.
 #[derive(Debug)]
 pub(super) struct MailService {
-    connections: Arc<Connections>,
+    connections: Arc<ServiceConnections>,
     name: ServiceName,
     offers: Vec<CapabilityName>,
 }
 
 impl MailService {
-    pub fn new(connections: Arc<Connections>, name: &ServiceName, manifest: &Manifest) -> Self {
+    pub fn new(connections: Arc<ServiceConnections>, name: &ServiceName, manifest: &AdapterManifest) -> Self {
         Self { connections, name: name.clone(), offers: manifest.capabilities.clone() }
     }
 
-    fn line(&self) -> Result<Arc<Line>, Refusal> {
+    fn line(&self) -> Result<Arc<ConnectionHandle>, Refusal> {
         self.connections.known(&self.name).ok_or_else(|| Refusal::new(Code::ExecuteReconnect))
     }
 
@@ -52,7 +58,7 @@ impl MailService {
         line.copy().ok_or_else(|| line.no_copy())
     }
 
-    async fn answer(&self, ask: &Ask) -> Result<Value, Refusal> {
+    async fn answer(&self, ask: &ServiceRead) -> Result<Value, Refusal> {
         let (copy, arguments) = (self.copy()?, ask.action.arguments());
         match ask.action.capability().as_str() {
             "email.search" => {
@@ -60,14 +66,14 @@ impl MailService {
                 if let Some(read) = arguments.get("is_read").and_then(Value::as_bool) {
                     query.unread = Some(!read);
                 }
-                self.list(&copy, query, Order::Ranked, ask).await
+                self.list(&copy, query, ReplicaSearchOrder::Ranked, ask).await
             }
-            "email.list" => self.list(&copy, Query::default(), Order::Newest, ask).await,
+            "email.list" => self.list(&copy, MailSearchQuery::default(), ReplicaSearchOrder::Newest, ask).await,
             "email.read" => {
                 let id = text(arguments, "message_id");
                 let look = || {
-                    copy.get(id, Reader::Agent).map_err(unavailable)?.ok_or_else(|| {
-                        let text = "there is no such message in the copy of the mailbox";
+                    copy.get(id, ReplicaReader::Agent).map_err(unavailable)?.ok_or_else(|| {
+                        let text = "there is no such message in the replica of the mailbox";
                         Refusal::new(Code::StoreNotFound).with_text(text)
                     })
                 };
@@ -86,13 +92,19 @@ impl MailService {
         }
     }
 
-    /// Messages that fit. What a person has released since is shown again.
-    async fn list(&self, copy: &Replica, mut query: Query, order: Order, ask: &Ask) -> Result<Value, Refusal> {
+    /// Messages that match. A message that a person has released since is shown again.
+    async fn list(
+        &self,
+        copy: &Replica,
+        mut query: MailSearchQuery,
+        order: ReplicaSearchOrder,
+        ask: &ServiceRead,
+    ) -> Result<Value, Refusal> {
         let arguments = ask.action.arguments();
         let number = |name: &str| match arguments.get(name) {
             None => Ok(None),
             Some(value) => {
-                value.as_u64().map(Some).ok_or_else(|| wrong(&format!("`{name}` is a whole number from 0 on")))
+                value.as_u64().map(Some).ok_or_else(|| wrong(&format!("`{name}` must be a whole number of 0 or more")))
             }
         };
         if let Some(label) = arguments.get("label").and_then(Value::as_str) {
@@ -100,12 +112,12 @@ impl MailService {
         }
         let limit = number("limit")?.unwrap_or(USUAL).clamp(1, MOST_HITS as u64);
         let offset = number("offset")?.unwrap_or(0);
-        let search = Search {
+        let search = ReplicaSearch {
             query: &query,
             order,
             limit: usize::try_from(limit).unwrap_or(MOST_HITS),
             offset: usize::try_from(offset).map_err(|_| wrong("`offset` is too large"))?,
-            reader: Reader::Agent,
+            reader: ReplicaReader::Agent,
         };
         let mut found = copy.search(&search).map_err(unavailable)?;
         let mut released = false;
@@ -128,12 +140,12 @@ impl MailService {
         Ok(answer)
     }
 
-    async fn attachment(&self, ask: &Ask) -> Result<Value, Refusal> {
+    async fn attachment(&self, ask: &ServiceRead) -> Result<Value, Refusal> {
         let gw = self.connections.gateway().map_err(|no| *no.refusal)?;
         attachments::show(&*self.copy()?, &gw.intake, &self.name, ask).await
     }
 
-    /// What can be seen to be wrong with a write before anyone is asked about it.
+    /// Checks a write for visible errors before anyone is asked to approve it.
     async fn look_ahead(&self, action: &Action) -> Result<(), Refusal> {
         let arguments = action.arguments();
         if action.capability().as_str() == CANCEL {
@@ -142,14 +154,14 @@ impl MailService {
         if let Some(no) = apart::not_to_us(&self.connections.gateway().map_err(|no| *no.refusal)?.config, arguments) {
             return Err(no);
         }
-        // SECURITY: what an agent may not read it may not have sent to where it can.
+        // SECURITY: an agent must not have a message sent to where it can read it, if it may not read the message here.
         let copy = self.copy()?;
         let passes_on = matches!(action.capability().as_str(), "email.forward" | "email.reply");
         let id = text(arguments, "message_id");
-        let about = copy.get(id, Reader::Agent).map_err(unavailable)?;
-        // What is not in the copy was not looked at, and may be a letter of ours.
+        let about = copy.get(id, ReplicaReader::Agent).map_err(unavailable)?;
+        // A message that is not in the replica was not checked, and may be one of the gateway's own.
         if passes_on && about.is_none() {
-            let text = "there is no such message in the copy of the mailbox";
+            let text = "there is no such message in the replica of the mailbox";
             return Err(Refusal::new(Code::StoreNotFound).with_text(text));
         }
         self.can_send(action)?;
@@ -162,34 +174,34 @@ impl MailService {
         Ok(())
     }
 
-    /// A mail needs a sender: without the account's own address none can be written.
+    /// A mail needs a sender: without the account's own address, none can be written.
     fn can_send(&self, action: &Action) -> Result<(), Refusal> {
         let line = self.line()?;
         let sends = matches!(action.capability().as_str(), "email.send" | "email.reply" | "email.forward");
         let nameless = line.row().account.is_none_or(|account| account.is_empty());
         if sends && nameless && line.manifest.foreign.is_none() {
-            let text = "the service does not say which address the connected account has, so that it cannot send mail";
+            let text = "mail cannot be sent: the service does not say which address the connected account has";
             return Err(Refusal::new(Code::ExecuteRefused).with_text(text));
         }
         Ok(())
     }
 
-    fn writer(&self) -> Writer<'_> {
-        Writer { connections: &self.connections, name: &self.name }
+    fn writer(&self) -> ConnectionWriter<'_> {
+        ConnectionWriter { connections: &self.connections, name: &self.name }
     }
 
-    /// A write in the adapter's words, and its files unless its handle holds them already. What is no longer there ends
-    /// the write: nothing else may go out instead.
-    fn loaded(&self, hold: &Hold, handle: Option<&str>) -> Result<Load, Trouble> {
-        let mut load = Load::bare(hold);
+    /// A write in the adapter's terms, and its files unless its handle holds them already. If a file is no longer
+    /// there, the write ends: nothing else may go out instead.
+    fn loaded(&self, hold: &Hold, handle: Option<&str>) -> Result<AdapterWritePayload, WriteError> {
+        let mut load = AdapterWritePayload::bare(hold);
         let named = hold.action.arguments().get("attachments").and_then(Value::as_array);
         if handle.is_some() || named.is_none_or(Vec::is_empty) {
             return Ok(load);
         }
-        let copy = self.copy().map_err(Trouble::NotDone)?;
+        let copy = self.copy().map_err(WriteError::NotDone)?;
         let files = attachments::files(&copy, hold.action.arguments()).map_err(|no| match no.code() {
-            Code::StoreNotFound | Code::SchemaWrongType => Trouble::Refused(no),
-            _ => Trouble::NotDone(no),
+            Code::StoreNotFound | Code::SchemaWrongType => WriteError::Refused(no),
+            _ => WriteError::NotDone(no),
         })?;
         let blobs: Vec<Value> = files
             .iter()
@@ -204,24 +216,24 @@ impl MailService {
     }
 
     /// Stops a write of the same agent at the same service.
-    async fn cancel(&self, hold: &Hold) -> Result<Performed, Trouble> {
-        let not_found = || Trouble::refused(Code::HoldNotFound);
+    async fn cancel(&self, hold: &Hold) -> Result<CompletedWrite, WriteError> {
+        let not_found = || WriteError::refused(Code::HoldNotFound);
         let id: HoldId = text(hold.action.arguments(), "buffer_id").parse().map_err(|_| not_found())?;
-        let gw = self.connections.gateway().map_err(|no| Trouble::NotDone(*no.refusal))?;
-        let wanted = gw.store.hold(id).await.map_err(|error| Trouble::NotDone(unavailable(error)))?;
+        let gw = self.connections.gateway().map_err(|no| WriteError::NotDone(*no.refusal))?;
+        let wanted = gw.store.hold(id).await.map_err(|error| WriteError::NotDone(unavailable(error)))?;
         let own = wanted.is_some_and(|wanted| wanted.agent() == hold.agent() && wanted.service == hold.service);
         if !own {
             return Err(not_found());
         }
         let by = Actor::Agent(hold.agent().clone());
-        let stopped = hold::stop(&gw, id, by).await.map_err(|no| Trouble::Refused(*no.refusal))?;
+        let stopped = hold::stop(&gw, id, by).await.map_err(|no| WriteError::Refused(*no.refusal))?;
         Ok(cancelled(stopped.id))
     }
 }
 
-fn cancelled(id: HoldId) -> Performed {
+fn cancelled(id: HoldId) -> CompletedWrite {
     let result = json!({"buffer_id": id, "status": "cancelled"});
-    Performed { receipt: format!("cancelled {id}"), result, after: None, undo_until: None }
+    CompletedWrite { receipt: format!("cancelled {id}"), result, after: None, undo_until: None }
 }
 
 pub(super) fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> &'a str {
@@ -233,7 +245,7 @@ pub(super) fn wrong(why: &str) -> Refusal {
 }
 
 pub(super) fn unavailable(error: sluice_store::StoreError) -> Refusal {
-    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).because(error)
+    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).with_source(error)
 }
 
 fn labels(ids: &[String], names: &[(String, String)]) -> Vec<String> {
@@ -241,8 +253,8 @@ fn labels(ids: &[String], names: &[(String, String)]) -> Vec<String> {
     ids.iter().map(name).collect()
 }
 
-fn shown(hit: &Hit, names: &[(String, String)]) -> Value {
-    let at = Timestamp::from_millis(hit.received).to_string();
+fn shown(hit: &ReplicaSearchHit, names: &[(String, String)]) -> Value {
+    let at = UtcMillis::from_millis(hit.received).to_string();
     json!({
         "message_id": hit.id, "thread_id": hit.thread, "received": at, "from": hit.sender, "subject": hit.subject,
         "snippet": hit.snippet, "labels": labels(&hit.labels, names), "unread": hit.unread,
@@ -252,7 +264,7 @@ fn shown(hit: &Hit, names: &[(String, String)]) -> Value {
 }
 
 fn whole(copy: &Replica, mail: &Mail) -> Value {
-    let people = |list: &[Address]| -> Vec<String> { list.iter().map(ToString::to_string).collect() };
+    let people = |list: &[MailAddress]| -> Vec<String> { list.iter().map(ToString::to_string).collect() };
     json!({
         "message_id": mail.id, "thread_id": mail.thread, "received": mail.received_at().to_string(),
         "from": mail.from.as_ref().map(ToString::to_string), "authentication": mail.authentication,
@@ -262,9 +274,9 @@ fn whole(copy: &Replica, mail: &Mail) -> Value {
     })
 }
 
-/// How far the copy is behind.
-fn fresh(freshness: Freshness, now: Timestamp) -> Value {
-    let Freshness { synced_at, complete, done, total } = freshness;
+/// The age of the replica.
+fn fresh(freshness: ReplicaFreshness, now: UtcMillis) -> Value {
+    let ReplicaFreshness { synced_at, complete, done, total } = freshness;
     let mut said = json!({
         "synced_at": synced_at.map(|at| at.to_string()), "age_s": synced_at.map(|at| now.since(at).as_secs()),
         "complete": complete,
@@ -284,7 +296,7 @@ impl Service for MailService {
         ReadSource::Replica
     }
 
-    fn outside(&self) -> bool {
+    fn gives_outside_text(&self) -> bool {
         true
     }
 
@@ -300,13 +312,13 @@ impl Service for MailService {
         &'a self,
         capability: &CapabilityName,
         arguments: &'a Value,
-    ) -> Option<Work<'a, Result<(), Refusal>>> {
-        // A person may have released a message that nobody has read since: what came with it can be named then.
+    ) -> Option<BoxedFuture<'a, Result<(), Refusal>>> {
+        // A person may have released a message that nobody has read since: its attachments can be named then.
         let id = arguments.get("message_id").and_then(Value::as_str);
         let id = id.filter(|_| capability.as_str() == "email.forward")?;
         Some(Box::pin(async move {
             let copy = self.copy()?;
-            let about = copy.get(id, Reader::Agent).map_err(unavailable)?;
+            let about = copy.get(id, ReplicaReader::Agent).map_err(unavailable)?;
             if about.is_some_and(|mail| !mail.withheld.is_empty()) {
                 self.connections.let_through(&copy, (&self.name, id), self.connections.ground.clock.now()).await?;
             }
@@ -320,45 +332,45 @@ impl Service for MailService {
         attachments::settle(&copy, capability.as_str(), arguments)
     }
 
-    fn stops(&self, action: &Action) -> Option<HoldId> {
+    fn find_stopped_hold(&self, action: &Action) -> Option<HoldId> {
         let cancels = action.capability().as_str() == CANCEL;
         cancels.then(|| text(action.arguments(), "buffer_id").parse().ok()).flatten()
     }
 
-    fn described(&self, action: &Action) -> Vec<String> {
+    fn describe_targets(&self, action: &Action) -> Vec<String> {
         self.copy().map(|copy| addressed::described(&copy, action)).unwrap_or_default()
     }
 
-    fn along(&self, action: &Action) -> Result<Vec<Along>, Refusal> {
+    fn attached_texts(&self, action: &Action) -> Result<Vec<AttachedText>, Refusal> {
         attachments::along(&*self.copy()?, action)
     }
 
-    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+    fn check_feasible<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> BoxedFuture<'a, Result<(), Refusal>> {
         Box::pin(self.look_ahead(action))
     }
 
-    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    fn read<'a>(&'a self, ask: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         if ask.action.capability().as_str() == ATTACHMENT {
             return Box::pin(self.attachment(ask));
         }
-        // On the calling path: a look into the copy takes less than handing it to another thread.
+        // On the calling path: a look into the replica takes less time than handing it to another thread.
         Box::pin(self.answer(ask))
     }
 
-    fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+    fn prepare<'a>(&'a self, hold: &'a Hold) -> BoxedFuture<'a, Result<PreparedWrite, WriteError>> {
         Box::pin(async move {
             if hold.action.capability().as_str() == CANCEL {
-                return Ok(Prepared::default());
+                return Ok(PreparedWrite::default());
             }
             let load = self.loaded(hold, hold.handle.as_deref())?;
             self.writer().prepare(hold, load).await
         })
     }
 
-    fn reserve<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Place, Refusal>> {
+    fn reserve<'a>(&'a self, hold: &'a Hold) -> BoxedFuture<'a, Result<ServiceSlot, Refusal>> {
         Box::pin(async move {
             if hold.action.capability().as_str() == CANCEL {
-                return Ok(Place::Free);
+                return Ok(ServiceSlot::Free);
             }
             self.writer().reserve().await
         })
@@ -369,7 +381,7 @@ impl Service for MailService {
         permit: Permit,
         hold: &'a Hold,
         _: Option<&'a [u8]>,
-    ) -> Work<'a, Result<Performed, Trouble>> {
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(async move {
             if hold.action.capability().as_str() == CANCEL {
                 return self.cancel(hold).await;
@@ -379,30 +391,39 @@ impl Service for MailService {
         })
     }
 
-    fn look_up<'a>(&'a self, hold: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
+    fn look_up<'a>(&'a self, hold: &'a Hold, _: Option<&'a [u8]>) -> BoxedFuture<'a, LookupOutcome> {
         Box::pin(async move {
             if hold.action.capability().as_str() == CANCEL {
-                // Cancelling twice is as good as once.
-                return Found::Absent;
+                // Cancelling twice has the same effect as cancelling once.
+                return LookupOutcome::Absent;
             }
             self.writer().look_up(hold).await
         })
     }
 
-    fn difference<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Vec<String>> {
+    fn difference<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> BoxedFuture<'a, Vec<String>> {
         Box::pin(async move { self.writer().difference(done, before).await })
     }
 
     fn can_be_forced_back(&self, done: &Hold) -> bool {
-        // Of several messages each is judged for itself: what somebody changed since is left out.
+        // With several messages each one is judged for itself: those that somebody changed since are left out.
         !done.action.arguments().contains_key("message_ids")
     }
 
-    fn present<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+    fn current_fingerprint<'a>(
+        &'a self,
+        done: &'a Hold,
+        before: &'a [u8],
+    ) -> BoxedFuture<'a, Result<ObjectFingerprint, WriteError>> {
         Box::pin(async move { self.writer().present(done, before).await })
     }
 
-    fn undo<'a>(&'a self, permit: Permit, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+    fn undo<'a>(
+        &'a self,
+        permit: Permit,
+        done: &'a Hold,
+        before: &'a [u8],
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(async move { self.writer().undo(permit, done, before).await })
     }
 }

@@ -1,32 +1,34 @@
-//! What an adapter offers, as its worker says it, and the way out that is made of it.
+//! The manifest of an adapter, as its worker reports it, and the way out that is built from it.
 //!
-//! Takes the JSON of `adapter.describe`, gives names, addresses and requests that were checked here. Promise: the
-//! way out of a connection reaches one host, with the methods and paths of the manifest and nothing else; a worker
-//! that copies holds no right to send.
+//! Takes the JSON of `adapter.describe`, gives names, addresses and requests that were checked here. Promise: the way
+//! out of a connection reaches one host, with the methods and paths of the manifest and nothing else; a worker that
+//! syncs has no right to send.
 
 use http::Method;
 use serde::Deserialize;
 use serde_json::Value;
 use sluice_core::ids::ConnectionName;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::throttle::Limits;
-use sluice_core::{CapabilityName, ServiceName, Span};
+use sluice_core::throttle::ConnectionLimits;
+use sluice_core::{CapabilityName, Millis, ServiceName};
 
-use super::foreign::{self, Foreign};
-use super::{Connections, Line};
-use crate::No;
+use super::third_party::{self, ThirdPartyAdapter};
+use super::{ConnectionHandle, ServiceConnections};
+use crate::CallError;
 use crate::config::AdapterProgram;
-use crate::egress::ssrf::Net;
-use crate::egress::{Connection, HostPattern, Operation, PathPattern, Target};
-use crate::intake::{Cleaned, Incoming, Taken};
-use crate::workers::{self, Alone, End, Host, Job, Order, Outcome, WorkersError};
+use crate::egress::ssrf::IpNetwork;
+use crate::egress::{EgressConnection, EgressUrl, HostPattern, PathPattern, TicketOperation};
+use crate::intake::{CleanedContent, IncomingItem, IntakeOutcome};
+use crate::workers::{
+    self, RefusingWorkerHost, WorkerAssignment, WorkerEnd, WorkerHost, WorkerJob, WorkerJobOutcome, WorkerPoolError,
+};
 
-/// The largest answer of a service that is let in: a message of about six megabytes, as text inside JSON.
+/// The largest answer of a service that is accepted: a message of about six megabytes, as text inside JSON.
 const LARGEST: u64 = 8 << 20;
-/// How much saying what it offers may take.
-const DESCRIBE: workers::Limits = workers::Limits {
-    wall: Span::from_secs(20),
-    cpu: Span::from_secs(10),
+/// How much a worker may use to describe an adapter.
+const DESCRIBE: workers::WorkerLimits = workers::WorkerLimits {
+    wall: Millis::from_secs(20),
+    cpu: Millis::from_secs(10),
     memory: 256 << 20,
     scratch_bytes: 0,
     frames: 4,
@@ -34,56 +36,56 @@ const DESCRIBE: workers::Limits = workers::Limits {
     exchanges: 0,
 };
 
-/// What a request is good for.
+/// The steps that a request may serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
-    /// Changes nothing.
+pub enum AdapterStep {
+    /// Reads only.
     Look,
-    /// Makes an inert handle.
+    /// Creates an inert handle.
     Prepare,
-    /// The effect.
+    /// Has the effect.
     Effect,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Reach {
-    pub step: Step,
+pub(super) struct WireAllowedRequest {
+    pub step: AdapterStep,
     pub method: String,
     pub path: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Offered {
+struct WireOfferedCapability {
     name: CapabilityName,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Said {
+struct WireAdapterManifest {
     service: ServiceName,
-    capabilities: Vec<Offered>,
+    capabilities: Vec<WireOfferedCapability>,
     home: String,
-    reach: Vec<Reach>,
+    reach: Vec<WireAllowedRequest>,
 }
 
-/// What an adapter offers.
+/// The manifest of an adapter: what it offers.
 #[derive(Debug, Clone)]
-pub struct Manifest {
-    /// The service it stands behind.
+pub struct AdapterManifest {
+    /// The service that it serves.
     pub service: ServiceName,
-    /// What can be asked of it.
+    /// The capabilities that it offers.
     pub capabilities: Vec<CapabilityName>,
-    /// Where the service lives, unless somebody says otherwise.
+    /// The address of the service, unless the operator sets another one.
     pub home: String,
-    reach: Vec<(Step, Method, String)>,
-    /// The program behind it, if it is one of others.
-    pub(super) foreign: Option<Foreign>,
+    reach: Vec<(AdapterStep, Method, String)>,
+    /// The program behind it, if the adapter is third-party.
+    pub(super) foreign: Option<ThirdPartyAdapter>,
 }
 
-/// Requests the egress knows how to tell apart.
-fn requests(reach: Vec<Reach>) -> Option<Vec<(Step, Method, String)>> {
+/// Requests that egress can tell apart.
+fn requests(reach: Vec<WireAllowedRequest>) -> Option<Vec<(AdapterStep, Method, String)>> {
     let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE];
-    let one = |reach: Reach| {
+    let one = |reach: WireAllowedRequest| {
         let method = known.iter().find(|method| method.as_str() == reach.method)?.clone();
         Some((reach.step, method, reach.path))
     };
@@ -91,37 +93,50 @@ fn requests(reach: Vec<Reach>) -> Option<Vec<(Step, Method, String)>> {
     reach.filter(|reach| !reach.is_empty())
 }
 
-impl Manifest {
+impl AdapterManifest {
     fn read(said: Value) -> Option<Self> {
-        let said: Said = serde_json::from_value(said).ok()?;
+        let said: WireAdapterManifest = serde_json::from_value(said).ok()?;
         let reach = requests(said.reach)?;
         let capabilities = said.capabilities.into_iter().map(|offered| offered.name).collect();
         Some(Self { service: said.service, capabilities, home: said.home, reach, foreign: None })
     }
 
-    /// Of an adapter of others, whose capabilities were checked.
-    pub(super) fn of_program(service: &str, home: String, reach: Vec<Reach>, foreign: Foreign) -> Option<Self> {
+    /// The manifest of a third-party adapter, whose capabilities were checked.
+    pub(super) fn of_program(
+        service: &str,
+        home: String,
+        reach: Vec<WireAllowedRequest>,
+        foreign: ThirdPartyAdapter,
+    ) -> Option<Self> {
         let capabilities = foreign.specs.iter().map(|spec| spec.name.clone()).collect();
         let (service, reach) = (ServiceName::new(service).ok()?, requests(reach)?);
         let manifest = Self { service, capabilities, home, reach, foreign: Some(foreign) };
-        manifest.operations(Step::Effect, "").is_ok().then_some(manifest)
+        manifest.operations(AdapterStep::Effect, "").is_ok().then_some(manifest)
     }
 
-    /// The requests a job of this step may make.
-    pub(super) fn operations(&self, step: Step, base_path: &str) -> Result<Vec<Operation>, String> {
+    /// The requests that a job of this step may make.
+    pub(super) fn operations(&self, step: AdapterStep, base_path: &str) -> Result<Vec<TicketOperation>, String> {
         let ours = self.reach.iter().filter(|(needed, ..)| *needed <= step);
         ours.map(|(_, method, path)| {
-            Ok(Operation { method: method.clone(), path: PathPattern::with_places(&format!("{base_path}{path}"))? })
+            Ok(TicketOperation {
+                method: method.clone(),
+                path: PathPattern::with_places(&format!("{base_path}{path}"))?,
+            })
         })
         .collect()
     }
 
     /// The way out of a connection.
-    pub(super) fn way(&self, name: ConnectionName, target: &Target, base_path: &str) -> Result<Connection, String> {
-        let mut way = Connection::new(name, vec![HostPattern::parse(target.host())?]);
+    pub(super) fn way(
+        &self,
+        name: ConnectionName,
+        target: &EgressUrl,
+        base_path: &str,
+    ) -> Result<EgressConnection, String> {
+        let mut way = EgressConnection::new(name, vec![HostPattern::parse(target.host())?]);
         way.ports = vec![target.port()];
         way.methods = Vec::new();
-        for operation in self.operations(Step::Effect, base_path)? {
+        for operation in self.operations(AdapterStep::Effect, base_path)? {
             if !way.methods.contains(&operation.method) {
                 way.methods.push(operation.method);
             }
@@ -129,46 +144,46 @@ impl Manifest {
         }
         way.redirects = 0;
         way.max_answer = LARGEST;
-        way.timeout = Span::from_secs(40);
-        way.idle_timeout = Span::from_secs(30);
+        way.timeout = Millis::from_secs(40);
+        way.idle_timeout = Millis::from_secs(30);
         way.limits = match self.foreign {
-            // The service's own limits count, and it says so itself; a person connected it on purpose.
-            None => Limits::NONE,
-            // Reads go to the service, and an adapter of others may ask more than it has to.
-            Some(_) => Limits { per_minute: Some(120), per_hour: Some(2_000), burn: None },
+            // The service enforces its own limits and reports them; a person connected it on purpose.
+            None => ConnectionLimits::NONE,
+            // Reads go to the service, and a third-party adapter may send more requests than it needs.
+            Some(_) => ConnectionLimits { per_minute: Some(120), per_hour: Some(2_000), burn: None },
         };
         if let Some(address) = target.address().filter(|address| address.is_loopback()) {
             way.plain_http = !target.is_tls();
-            way.allow_addresses = vec![Net::parse(&address.to_string())?];
+            way.allow_addresses = vec![IpNetwork::parse(&address.to_string())?];
         }
         Ok(way)
     }
 }
 
-/// Reads the address of a service: https, or this very machine.
-pub(super) fn address(text: &str) -> Result<(Target, String), No> {
-    let wrong = |why: &str| No::saying(Code::SchemaWrongType, why);
-    let target = Target::parse(text).map_err(wrong)?;
+/// Reads the address of a service: https, or this machine.
+pub(super) fn address(text: &str) -> Result<(EgressUrl, String), CallError> {
+    let wrong = |why: &str| CallError::with_text(Code::SchemaWrongType, why);
+    let target = EgressUrl::parse(text).map_err(wrong)?;
     let here = target.address().is_some_and(|address| address.is_loopback());
     if !target.is_tls() && !here {
-        return Err(wrong("the address of a service begins with https://"));
+        return Err(wrong("the address of a service must begin with https://"));
     }
     if target.as_str().contains('?') || target.as_str().contains('#') {
-        return Err(wrong("the address of a service has no query"));
+        return Err(wrong("the address of a service must not have a query"));
     }
     let base_path = target.path().trim_end_matches('/').to_owned();
     Ok((target, base_path))
 }
 
-/// Scheme, host and port.
-pub(super) fn origin(line: &Line) -> String {
+/// The origin: scheme, host and port.
+pub(super) fn origin(line: &ConnectionHandle) -> String {
     let scheme = if line.target.is_tls() { "https" } else { "http" };
     format!("{scheme}://{}", line.target.authority())
 }
 
-impl Connections {
-    /// What an adapter offers. It is asked once.
-    pub(super) async fn manifest(&self, adapter: &str) -> Result<std::sync::Arc<Manifest>, No> {
+impl ServiceConnections {
+    /// The manifest of an adapter. It is requested once.
+    pub(super) async fn manifest(&self, adapter: &str) -> Result<std::sync::Arc<AdapterManifest>, CallError> {
         let kept = |of: &Self| {
             let kept = of.manifests.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             kept.get(adapter).cloned()
@@ -176,32 +191,32 @@ impl Connections {
         if let Some(known) = kept(self) {
             return Ok(known);
         }
-        let job = Job {
+        let job = WorkerJob {
             kind: "adapter.describe".into(),
             payload: serde_json::json!({"adapter": adapter}),
             attachments: Vec::new(),
         };
         let (gw, limits) = (self.gateway()?, DESCRIBE);
         let program = gw.config.services.connections.program(adapter).cloned();
-        let order = Order { job, scratch: None, limits: Some(limits), mode: None };
+        let order = WorkerAssignment { job, scratch: None, limits: Some(limits), mode: None };
         let crashed = || Refusal::new(Code::WorkerCrashed).with_text("the adapter does not say what it offers");
-        let ended = self.start(program.as_ref(), order, Alone).await;
+        let ended = self.start(program.as_ref(), order, RefusingWorkerHost).await;
         let (end, _) = ended.map_err(|error| {
             let code = Code::from_code(error.code()).unwrap_or(Code::GatewaySandbox);
-            No::saying(code, &error.to_string())
+            CallError::with_text(code, &error.to_string())
         })?;
         let said = match end {
-            End::Clean(done) => match done.report.outcome {
-                Outcome::Done(said) => said,
-                Outcome::Failed { .. } if program.is_some() => return Err(crashed().into()),
-                Outcome::Failed { .. } => {
-                    return Err(No::saying(Code::SchemaWrongType, "there is no adapter of this name"));
+            WorkerEnd::Clean(done) => match done.report.outcome {
+                WorkerJobOutcome::Done(said) => said,
+                WorkerJobOutcome::Failed { .. } if program.is_some() => return Err(crashed().into()),
+                WorkerJobOutcome::Failed { .. } => {
+                    return Err(CallError::with_text(Code::SchemaWrongType, "there is no adapter of this name"));
                 }
             },
-            End::Crashed(_) | End::CutOff { .. } => return Err(crashed().into()),
+            WorkerEnd::Crashed(_) | WorkerEnd::CutOff { .. } => return Err(crashed().into()),
         };
         let manifest = match program {
-            None => Manifest::read(said).ok_or_else(crashed)?,
+            None => AdapterManifest::read(said).ok_or_else(crashed)?,
             Some(program) => self.accepted(adapter, program, said).await?,
         };
         let manifest = std::sync::Arc::new(manifest);
@@ -210,16 +225,22 @@ impl Connections {
         Ok(manifest)
     }
 
-    /// What a program of others says about itself, if that may be offered under its name. Its words are for agents, and
-    /// so they pass the intake as they are or not at all.
-    async fn accepted(&self, adapter: &str, program: AdapterProgram, said: Value) -> Result<Manifest, No> {
+    /// Checks whether the description of a third-party program may be offered under its name. Agents read its words, so
+    /// they must pass the intake unchanged or they are refused.
+    async fn accepted(
+        &self,
+        adapter: &str,
+        program: AdapterProgram,
+        said: Value,
+    ) -> Result<AdapterManifest, CallError> {
         let gw = self.gateway()?;
-        let refused = |code, why: &str| No::saying(code, &format!("the adapter `{adapter}` cannot be used: {why}"));
-        let manifest = foreign::accept(adapter, program, said, &gw.catalogue.known())
+        let refused =
+            |code, why: &str| CallError::with_text(code, &format!("the adapter `{adapter}` cannot be used: {why}"));
+        let manifest = third_party::accept(adapter, program, said, &gw.catalogue.known())
             .map_err(|why| refused(Code::ServiceSettings, &why))?;
         let specs = manifest.foreign.iter().flat_map(|foreign| &foreign.specs);
         let words = Value::Array(specs.map(|spec| Value::String(spec.summary.clone())).collect());
-        let item = Incoming {
+        let item = IncomingItem {
             bytes: words.to_string().into_bytes(),
             declared: Some("application/json".into()),
             service: manifest.service.clone(),
@@ -231,30 +252,32 @@ impl Connections {
             enveloped: false,
         };
         match gw.intake.take_in(&item).await? {
-            Taken::Clean(Cleaned { withheld: None, value: Some(value), .. }) if value == words => Ok(manifest),
-            Taken::Clean(_) | Taken::Refused { .. } => {
-                Err(refused(Code::ContentWithheld, "what it says about itself is not for agents to read"))
+            IntakeOutcome::Clean(CleanedContent { withheld: None, value: Some(value), .. }) if value == words => {
+                Ok(manifest)
+            }
+            IntakeOutcome::Clean(_) | IntakeOutcome::Refused { .. } => {
+                Err(refused(Code::ContentWithheld, "its description must not be shown to agents"))
             }
         }
     }
 
-    /// Whoever does a job: a worker of ours, or a program of others that is locked in before it begins.
-    pub(super) async fn start<H: Host + Send + 'static>(
+    /// The process for a job: one of our workers, or a third-party program that is locked in before it begins.
+    pub(super) async fn start<H: WorkerHost + Send + 'static>(
         &self,
         program: Option<&AdapterProgram>,
-        order: Order,
+        order: WorkerAssignment,
         host: H,
-    ) -> Result<(End, H), WorkersError> {
+    ) -> Result<(WorkerEnd, H), WorkerPoolError> {
         match program {
             None => self.ground.workers.run(order, host).await,
             Some(program) => {
-                let terms = foreign::terms(program, &order.limits.unwrap_or_default());
+                let terms = third_party::terms(program, &order.limits.unwrap_or_default());
                 self.ground.workers.run_program(order, terms, host).await
             }
         }
     }
 
-    /// What a program of others says about itself is asked for once more: it may be another by now.
+    /// Forgets the description of a third-party program, so that it is requested again: it may have changed.
     pub(super) fn ask_anew(&self, adapter: &str) {
         let mut known = self.manifests.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if known.get(adapter).is_some_and(|manifest| manifest.foreign.is_some()) {
@@ -268,8 +291,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn manifest() -> Manifest {
-        Manifest::read(json!({
+    fn manifest() -> AdapterManifest {
+        AdapterManifest::read(json!({
             "service": "email", "adapter": "gmail", "capabilities": [{"name": "email.send"}],
             "home": "https://mail.example.com",
             "reach": [
@@ -287,12 +310,12 @@ mod tests {
             let operations = manifest().operations(step, "/v1").unwrap();
             operations.iter().any(|one| one.method == *method && one.path.matches(path))
         };
-        assert!(fits(Step::Look, &Method::GET, "/v1/me/messages/7"));
-        assert!(!fits(Step::Look, &Method::POST, "/v1/me/drafts"));
-        assert!(fits(Step::Prepare, &Method::POST, "/v1/me/drafts"));
-        assert!(!fits(Step::Prepare, &Method::POST, "/v1/me/drafts/send"));
-        assert!(fits(Step::Effect, &Method::POST, "/v1/me/drafts/send"));
-        assert!(!fits(Step::Effect, &Method::GET, "/me/messages/7"), "outside the base path");
+        assert!(fits(AdapterStep::Look, &Method::GET, "/v1/me/messages/7"));
+        assert!(!fits(AdapterStep::Look, &Method::POST, "/v1/me/drafts"));
+        assert!(fits(AdapterStep::Prepare, &Method::POST, "/v1/me/drafts"));
+        assert!(!fits(AdapterStep::Prepare, &Method::POST, "/v1/me/drafts/send"));
+        assert!(fits(AdapterStep::Effect, &Method::POST, "/v1/me/drafts/send"));
+        assert!(!fits(AdapterStep::Effect, &Method::GET, "/me/messages/7"), "outside the base path");
     }
 
     #[test]
@@ -302,7 +325,7 @@ mod tests {
             manifest().way(ConnectionName::new("service.gmail").unwrap(), &target, &base).unwrap()
         };
         let outside = way("https://mail.example.com");
-        let target = |text: &str| Target::parse(text).unwrap();
+        let target = |text: &str| EgressUrl::parse(text).unwrap();
         assert!(outside.admit(&Method::GET, &target("https://mail.example.com/me/messages/7?format=raw")).is_ok());
         for (method, url) in [
             (Method::GET, "https://mail.example.com/me/settings"),
@@ -321,8 +344,8 @@ mod tests {
     #[test]
     fn a_manifest_that_asks_for_odd_methods_or_for_nothing_is_none() {
         let mut said = json!({"service": "email", "capabilities": [], "home": "", "reach": []});
-        assert!(Manifest::read(said.clone()).is_none());
+        assert!(AdapterManifest::read(said.clone()).is_none());
         said["reach"] = json!([{"step": "look", "method": "CONNECT", "path": "/"}]);
-        assert!(Manifest::read(said).is_none());
+        assert!(AdapterManifest::read(said).is_none());
     }
 }

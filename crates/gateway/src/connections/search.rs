@@ -1,28 +1,34 @@
-//! Looking into a copy, for people.
+//! Search in a replica, for people.
 //!
-//! Takes words and filters, gives messages. Promise: the service is not asked; what is withheld from agents is shown.
+//! Takes words and filters, gives messages. Promise: no request goes to the service; messages that are withheld from
+//! agents are shown.
 
 use sluice_core::ServiceName;
-use sluice_core::mail::query::Query;
+use sluice_core::mail::query::MailSearchQuery;
 use sluice_core::refusal::Code;
-use sluice_store::replica::{Hits, Order, Reader, Search};
+use sluice_store::replica::{ReplicaReader, ReplicaSearch, ReplicaSearchHits, ReplicaSearchOrder};
 
-use super::Connections;
-use crate::No;
+use super::ServiceConnections;
+use crate::CallError;
 
-impl Connections {
-    /// The messages of a copy that fit, the best first; without words, the newest.
+impl ServiceConnections {
+    /// The messages of a replica that match, best first; without words, newest first.
     ///
     /// # Errors
-    /// When there is no such connection or it has no copy.
-    pub async fn search(&self, name: &ServiceName, query: Query, limit: usize) -> Result<Hits, No> {
-        let line = self.line(name).await?;
-        line.has_a_copy()?;
+    /// When there is no such connection or it has no replica.
+    pub async fn search(
+        &self,
+        name: &ServiceName,
+        query: MailSearchQuery,
+        limit: usize,
+    ) -> Result<ReplicaSearchHits, CallError> {
+        let line = self.find_or_open(name).await?;
+        line.require_replica()?;
         let copy = line.copy().ok_or_else(|| line.no_copy())?;
-        let order = if query.terms.is_empty() { Order::Newest } else { Order::Ranked };
+        let order = if query.terms.is_empty() { ReplicaSearchOrder::Newest } else { ReplicaSearchOrder::Ranked };
         let looked = tokio::task::spawn_blocking(move || {
-            copy.search(&Search { query: &query, order, limit, offset: 0, reader: Reader::Person })
+            copy.search(&ReplicaSearch { query: &query, order, limit, offset: 0, reader: ReplicaReader::Person })
         });
-        Ok(looked.await.map_err(|_| No::new(Code::GatewayInternal))??)
+        Ok(looked.await.map_err(|_| CallError::new(Code::GatewayInternal))??)
     }
 }

@@ -1,118 +1,118 @@
-//! How a connection looks to people: state, counts, age, progress.
+//! The view of a connection for people: state, counts, age, progress.
 
 use serde::Serialize;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::{CapabilityName, HoldId, ServiceName};
-use sluice_store::replica::Freshness;
-use sluice_store::{Connection as Row, HoldFilter, Store};
+use sluice_store::replica::ReplicaFreshness;
+use sluice_store::{HoldFilter, ServiceConnection as Row, Store};
 
-use super::{Connections, Line};
-use crate::No;
-use crate::doors::http::views::failing::{Audience, FailingView, failing};
+use super::{ConnectionHandle, ServiceConnections};
+use crate::CallError;
+use crate::doors::http::views::failing::{FailingView, FailureAudience, failing};
 
-/// Writes that are looked through when they are counted.
+/// Most writes that are read to count them.
 const COUNTED: u32 = 10_000;
 
 /// A connection as people see it.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct ConnectionView {
-    /// What it is called.
+pub struct ServiceConnectionView {
+    /// The name of the connection.
     #[schemars(with = "String")]
     pub name: ServiceName,
-    /// The adapter behind it.
+    /// The name of the adapter.
     pub adapter: String,
-    /// What its capabilities begin with.
+    /// The service: the prefix of its capabilities.
     #[schemars(with = "String")]
     pub service: ServiceName,
-    /// The account.
+    /// The account at the service.
     pub account: Option<String>,
     /// `connecting`, `syncing`, `live`, `paused`, `needs_reauth` or `disconnected`.
     pub state: &'static str,
-    /// Why, where that is not plain.
+    /// Why it is in this state, if the state alone does not say so.
     pub reason: Option<String>,
-    /// Since when.
+    /// When it entered this state.
     pub since: String,
-    /// Where the service is.
+    /// The address of the service.
     pub endpoint: Option<String>,
-    /// Messages in the copy.
+    /// Number of messages in the replica.
     pub messages: Option<u64>,
-    /// Whether the copy is encrypted on the disk, if there is one.
+    /// Whether the replica is encrypted on the disk, if there is one.
     pub encrypted: Option<bool>,
-    /// Whether everything was copied at least once.
+    /// Whether the replica has been complete at least once.
     pub complete: bool,
-    /// When the copy was last known to be as the service is.
+    /// When the replica last matched the service.
     pub synced_at: Option<String>,
     /// How long ago that was, in seconds.
     pub age_s: Option<u64>,
-    /// How far the first copy is, while it is being made.
-    pub progress: Option<Progress>,
-    /// Writes that wait.
+    /// The progress of the first sync, while it runs.
+    pub progress: Option<SyncProgressView>,
+    /// Number of writes that wait.
     pub pending: u64,
-    /// Of those, writes of which an attempt failed and that are tried again.
+    /// Of those, writes of which an attempt failed and that will be tried again.
     pub retrying: u64,
-    /// The retrying write whose turn comes first: which one, when, and why its last attempt failed.
-    pub next_retry: Option<NextRetry>,
-    /// Writes that nobody knows the end of yet.
+    /// The next retry: which write, when, and why its last attempt failed.
+    pub next_retry: Option<NextRetryView>,
+    /// Number of writes whose outcome is uncertain.
     pub in_doubt: u64,
-    /// Writes that failed for good.
+    /// Number of writes that failed permanently.
     pub dead: u64,
-    /// Messages that break each worker that opens them: only their place is in the copy.
+    /// Messages that crash each worker that opens them: the replica holds only their id.
     pub set_aside: u64,
-    /// What went wrong when the copy was last brought up to date, if something did.
+    /// The error of the last sync, if it failed.
     pub error: Option<String>,
-    /// Capabilities that are offered through it.
+    /// Capabilities that are offered through this connection.
     #[schemars(with = "Vec<String>")]
     pub capabilities: Vec<CapabilityName>,
 }
 
 /// The next attempt at a write that failed before.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct NextRetry {
-    /// Which write.
+pub struct NextRetryView {
+    /// The id of the write.
     pub buffer_id: String,
-    /// The attempt and the last error.
+    /// The attempt number, its time and the last error.
     #[serde(flatten)]
     pub failing: FailingView,
 }
 
-/// How far a first copy is.
+/// The progress of a first sync.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, schemars::JsonSchema)]
-pub struct Progress {
-    /// Messages copied.
+pub struct SyncProgressView {
+    /// Messages copied so far.
     pub done: u64,
-    /// Messages there are, by the service's own estimate.
+    /// Number of all messages, as the service estimates it.
     pub total: Option<u64>,
-    /// Messages per second, lately.
+    /// Recent messages per second.
     pub per_s: Option<f64>,
-    /// Seconds it will still take, at this pace.
+    /// Estimated seconds until the end, at this pace.
     pub eta_s: Option<u64>,
 }
 
-/// What was left of a connection that ended.
+/// The receipt of a connection that ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub struct Receipt {
-    /// Which.
+pub struct DisconnectReceiptView {
+    /// The name of the connection.
     #[schemars(with = "String")]
     pub connection: ServiceName,
-    /// The account.
+    /// The account at the service.
     pub account: Option<String>,
     /// Writes that were stopped.
     #[schemars(with = "Vec<String>")]
     pub cancelled: Vec<HoldId>,
-    /// Writes that had left, or may have. Whatever turns out not to have happened is not tried again.
+    /// Writes that were sent, or may have been. Those that turn out not to have happened are not retried.
     #[schemars(with = "Vec<String>")]
     pub on_their_way: Vec<HoldId>,
-    /// Messages of the copy that were deleted.
+    /// Messages that were deleted with the replica.
     pub messages: u64,
     /// Of these, messages that were withheld from agents.
     pub withheld: u64,
-    /// Findings whose content was destroyed. That there was a finding stays on record.
+    /// Findings whose content was destroyed. The audit log still shows that there was a finding.
     pub findings: u64,
-    /// Rollback points whose content was destroyed: these writes cannot be taken back any more.
+    /// Rollback points whose content was destroyed: these writes can no longer be undone.
     pub rollback_points: u64,
-    /// Answers of calls that were still kept, and were deleted.
+    /// Stored results of calls that were deleted.
     pub results: u64,
-    /// Whether the copy was encrypted: with its key destroyed, whatever backups hold of it is noise.
+    /// Whether the replica was encrypted: its key is destroyed, so copies in backups cannot be read.
     pub encrypted: bool,
     /// Secrets that were destroyed.
     pub secrets: Vec<String>,
@@ -121,22 +121,22 @@ pub struct Receipt {
     pub capabilities: Vec<CapabilityName>,
 }
 
-/// What a look at the service showed.
+/// The result of a connection test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub struct Tested {
-    /// Which.
+pub struct ConnectionTestView {
+    /// The name of the connection.
     #[schemars(with = "String")]
     pub connection: ServiceName,
-    /// Whether the service is there and takes our credential.
+    /// Whether the service answers and accepts our credential.
     pub works: bool,
-    /// The account, by the service's own word.
+    /// The account, as the service reports it.
     pub account: Option<String>,
-    /// Why not, in words.
+    /// Why the test failed.
     pub error: Option<String>,
 }
 
-impl Connections {
-    pub(super) async fn view(&self, store: &Store, row: Row) -> Result<ConnectionView, No> {
+impl ServiceConnections {
+    pub(super) async fn view(&self, store: &Store, row: Row) -> Result<ServiceConnectionView, CallError> {
         let line = self.known(&row.name);
         let line = line.as_deref();
         let (mut pending, mut retrying, mut in_doubt, mut dead) = (0, 0, 0, 0);
@@ -171,20 +171,20 @@ impl Connections {
         }
         let next_retry = match first {
             Some(hold) => {
-                let failing = failing(store, &hold, Audience::Person).await?;
-                Some(NextRetry { buffer_id: hold.id.to_string(), failing })
+                let failing = failing(store, &hold, FailureAudience::Person).await?;
+                Some(NextRetryView { buffer_id: hold.id.to_string(), failing })
             }
             None => None,
         };
-        let copy = line.and_then(Line::copy);
+        let copy = line.and_then(ConnectionHandle::copy);
         let fresh = copy.as_ref().map(|copy| copy.freshness()).unwrap_or_default();
-        let Freshness { synced_at, complete, .. } = fresh;
+        let ReplicaFreshness { synced_at, complete, .. } = fresh;
         let now = self.ground.clock.now();
         let (progress, error) = line.map_or((None, None), |line| self.progress(line, &fresh));
         let locked = line.filter(|line| line.locked.load(std::sync::atomic::Ordering::SeqCst));
         let error = error.or_else(|| locked.map(|line| line.no_copy().to_string()));
-        let offered = line.filter(|_| row.state.answers()).map(|line| line.manifest.capabilities.clone());
-        Ok(ConnectionView {
+        let offered = line.filter(|_| row.state.has_readable_copy()).map(|line| line.manifest.capabilities.clone());
+        Ok(ServiceConnectionView {
             messages: copy.as_ref().map(|copy| copy.count()).transpose()?,
             encrypted: self.is_encrypted(line, &row.name),
             endpoint: line.map(|line| line.target.as_str().trim_end_matches('/').to_owned()),
@@ -205,7 +205,7 @@ impl Connections {
             in_doubt,
             dead,
             set_aside: match &copy {
-                Some(copy) => copy.aside()?.len() as u64,
+                Some(copy) => copy.set_aside_ids()?.len() as u64,
                 None => 0,
             },
             error,

@@ -1,52 +1,56 @@
-//! Messages that are kept from agents: which ones, under which finding, and since when not any more.
+//! Messages that are withheld from agents: which ones, under which finding, and when they are released.
 //!
-//! Takes what workers found in a message and what the owner set; gives the finding an agent is told of instead of the
-//! message. Promise: a message reaches an agent only below its service's threshold or after a person released these
-//! very words; one that is asked for is on record first, and its session is tainted.
+//! Takes what workers found in a message and the threshold that the owner set; gives the finding that an agent gets
+//! instead of the message. Promise: a message reaches an agent only below its service's threshold or after a person
+//! released exactly this text; a request for a withheld message is recorded first, and its session is tainted.
 
 use sluice_core::ids::FindingId;
 use sluice_core::mail::{Mail, UNOPENED};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{ServiceName, Timestamp};
-use sluice_store::replica::{Change, Reader as Eyes, Replica};
+use sluice_core::{ServiceName, UtcMillis};
+use sluice_store::replica::{Replica, ReplicaChange, ReplicaReader as Eyes};
 
 use super::mail::unavailable;
-use super::{Connections, Line, apart};
-use crate::No;
-use crate::intake::{Cleaned, Incoming, Note, Reader};
-use crate::services::Ask;
+use super::{ConnectionHandle, ServiceConnections, apart};
+use crate::CallError;
+use crate::intake::{CleanedContent, ContentRecipient, ContentStageNote, IncomingItem};
+use crate::services::ServiceRead;
 
-/// The rule of a message that no rule caught, where everything is withheld.
+/// The rule for a message that matched no rule, where everything is withheld.
 const EVERYTHING: &str = "content.threshold";
 
-impl Connections {
-    /// Decides on each message that is about to be copied.
-    pub(super) fn judged(&self, line: &Line, changes: Vec<Change>) -> Result<Vec<Change>, No> {
+impl ServiceConnections {
+    /// Decides on each message before it is stored in the replica.
+    pub(super) fn judged(
+        &self,
+        line: &ConnectionHandle,
+        changes: Vec<ReplicaChange>,
+    ) -> Result<Vec<ReplicaChange>, CallError> {
         let gw = self.gateway()?;
         let (intake, name) = (&gw.intake, line.row().name);
-        let ours = |change: &Change| matches!(change, Change::Put(mail) if apart::is_own_letter(&gw.config, mail));
+        let ours = |change: &ReplicaChange| matches!(change, ReplicaChange::Put(mail) if apart::is_own_letter(&gw.config, mail));
         let judged = changes.into_iter().filter(|change| !ours(change)).map(|change| match change {
-            Change::Put(mut mail) => {
+            ReplicaChange::Put(mut mail) => {
                 if is_unopened(&mail) {
-                    // Nothing of it is known: there is nothing to show.
+                    // Its content is unknown: there is nothing to show.
                 } else if !intake.withholds(&name, mail.score) {
                     mail.withheld.clear();
                 } else if mail.withheld.is_empty() {
                     mail.withheld.push(EVERYTHING.to_owned());
                 }
-                Change::Put(mail)
+                ReplicaChange::Put(mail)
             }
             other => other,
         });
         Ok(judged.collect())
     }
 
-    /// Shows a message to agents from now on if a person has released it. Says whether it is shown.
+    /// Shows a message to agents from now on if a person has released it. Returns whether it is shown.
     pub(super) async fn let_through(
         &self,
         copy: &Replica,
         (service, id): (&ServiceName, &str),
-        now: Timestamp,
+        now: UtcMillis,
     ) -> Result<bool, Refusal> {
         let Some(mail) = copy.get(id, Eyes::Person).map_err(unavailable)? else { return Ok(false) };
         if mail.withheld.is_empty() || is_unopened(&mail) {
@@ -60,8 +64,8 @@ impl Connections {
         Ok(released)
     }
 
-    /// The refusal for an agent that asks for a message that is withheld: with the finding a person can look at.
-    pub(super) async fn withheld(&self, copy: &Replica, service: &ServiceName, ask: &Ask, id: &str) -> Refusal {
+    /// The refusal for an agent that asks for a withheld message: it names the finding that a person can review.
+    pub(super) async fn withheld(&self, copy: &Replica, service: &ServiceName, ask: &ServiceRead, id: &str) -> Refusal {
         match self.finding(copy, service, ask, id).await {
             Ok(Some((finding, false))) => kept_back("message", finding),
             Ok(Some((finding, true))) => read_in_two_ways(finding),
@@ -74,7 +78,7 @@ impl Connections {
         &self,
         copy: &Replica,
         service: &ServiceName,
-        ask: &Ask,
+        ask: &ServiceRead,
         id: &str,
     ) -> Result<Option<(FindingId, bool)>, Refusal> {
         let Some(mail) = copy.get(id, Eyes::Person).map_err(unavailable)? else { return Ok(None) };
@@ -82,7 +86,7 @@ impl Connections {
             return Ok(None);
         }
         let mut item = incoming(service, &mail, ask.now);
-        item.reader = Some(Reader::of(ask));
+        item.reader = Some(ContentRecipient::of(ask));
         let gw = self.gateway().map_err(|no| *no.refusal)?;
         let finding = gw.intake.asked_for(&item, &copied(&mail)).await?;
         Ok(finding.map(|finding| (finding, mail.ambiguous.is_some())))
@@ -92,7 +96,7 @@ impl Connections {
 /// The refusal that names a finding.
 pub(super) fn kept_back(what: &str, finding: FindingId) -> Refusal {
     Refusal::new(Code::ContentWithheld).with_text(&format!(
-        "the {what} speaks to its reader instead of to its addressee; it is kept back as {finding} until a person \
+        "the {what} looks like an attack on agents; it is kept back as {finding} until a person \
          releases it (sluice findings release {finding})"
     ))
 }
@@ -100,20 +104,20 @@ pub(super) fn kept_back(what: &str, finding: FindingId) -> Refusal {
 /// The refusal that names a finding about a message with two readings.
 fn read_in_two_ways(finding: FindingId) -> Refusal {
     Refusal::new(Code::ContentWithheld).with_text(&format!(
-        "two readers read the message differently, so who sent it or what it says is not certain; it is kept back as \
+        "two readers read the message differently, so its sender or its content is uncertain; it is kept back as \
          {finding} until a person has seen both readings and releases it (sluice findings release {finding})"
     ))
 }
 
-/// Whether a message is there by its place only: whoever opened it broke.
+/// Whether the replica holds only the id of a message: each worker that opened it crashed.
 fn is_unopened(mail: &Mail) -> bool {
     mail.withheld.iter().any(|rule| rule == UNOPENED)
 }
 
-/// A message as an item from outside. The same message gives the same bytes, whatever its labels.
-fn incoming(service: &ServiceName, mail: &Mail, at: Timestamp) -> Incoming {
+/// A message as an incoming item. The same message gives the same bytes, whatever its labels.
+fn incoming(service: &ServiceName, mail: &Mail, at: UtcMillis) -> IncomingItem {
     let author = mail.sender_line();
-    Incoming {
+    IncomingItem {
         bytes: words(mail).into_bytes(),
         declared: None,
         service: service.clone(),
@@ -126,9 +130,9 @@ fn incoming(service: &ServiceName, mail: &Mail, at: Timestamp) -> Incoming {
     }
 }
 
-/// A message as a person is shown it.
+/// The text of a message as a person sees it.
 fn words(mail: &Mail) -> String {
-    let people = |people: &[sluice_core::mail::Address]| {
+    let people = |people: &[sluice_core::mail::MailAddress]| {
         let all: Vec<String> = people.iter().map(ToString::to_string).collect();
         all.join(", ")
     };
@@ -144,12 +148,12 @@ fn words(mail: &Mail) -> String {
     )
 }
 
-/// What the worker that copied a message said of it.
-fn copied(mail: &Mail) -> Cleaned {
+/// What the worker that synced a message reported about it.
+fn copied(mail: &Mail) -> CleanedContent {
     let weight = f64::from(mail.score) / 1000.0;
-    // Between 0 and 1.
+    // The value is between 0 and 1.
     let score = weight as f32;
-    let note = |rule: &String| Note {
+    let note = |rule: &String| ContentStageNote {
         stage: "injection".into(),
         rule: rule.clone(),
         carrier: "mail".into(),
@@ -157,6 +161,6 @@ fn copied(mail: &Mail) -> Cleaned {
         end: 0,
         score,
     };
-    let notes: Vec<Note> = mail.withheld.iter().map(note).collect();
-    Cleaned { text: words(mail), value: None, score, found: notes.len() as u64, notes, withheld: None }
+    let notes: Vec<ContentStageNote> = mail.withheld.iter().map(note).collect();
+    CleanedContent { text: words(mail), value: None, score, found: notes.len() as u64, notes, withheld: None }
 }

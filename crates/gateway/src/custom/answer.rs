@@ -1,95 +1,95 @@
-//! What becomes of the answer to a custom capability: a service's, or what a program printed.
+//! The answer to a custom capability: from a service, or from the output of a program.
 //!
-//! Takes an answer; gives what it means for the write and what the agent is told. Promise: the agent is told nothing
-//! that did not come through the intake, and everything it is told says where it is from.
+//! Takes an answer; gives what it means for the write and what the agent gets. Promise: the agent gets nothing that did
+//! not pass the intake, and all of it carries its provenance.
 
 use serde_json::{Map, Value, json};
-use sluice_content::stages::Schema;
+use sluice_content::stages::SafeSchema;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{ServiceName, Span};
+use sluice_core::{Millis, ServiceName};
 
-use super::CustomGround;
-use crate::egress::Answer;
-use crate::intake::{Incoming, Reader, Taken};
-use crate::services::Trouble;
+use super::CustomServiceDeps;
+use crate::egress::EgressResponse;
+use crate::intake::{ContentRecipient, IncomingItem, IntakeOutcome};
+use crate::services::WriteError;
 use crate::value::put;
 
-/// The longest text an agent is given, in bytes.
+/// Longest text for an agent, in bytes.
 const LONGEST: usize = 256 * 1024;
-/// How long a service is left alone that asks for a pause without saying how long.
-const PAUSE: Span = Span::from_secs(60);
+/// How long a service gets no requests if it asks for a pause without a duration.
+const PAUSE: Millis = Millis::from_secs(60);
 
-/// Where an answer is from.
-pub(super) struct Origin<'a> {
-    /// The service it is counted under.
+/// The source of an answer.
+pub(super) struct CustomAnswerOrigin<'a> {
+    /// The service under which it is counted.
     pub service: &'a ServiceName,
-    /// Who answered: the word for it in the provenance, and its name.
+    /// Who answered: the kind of source in the provenance, and its name.
     pub place: (&'static str, &'a str),
-    /// Whom it is for; nobody, where the gateway only wants to know.
-    pub reader: Option<Reader>,
+    /// The reader of the answer; `None` if only the gateway reads it.
+    pub reader: Option<ContentRecipient>,
 }
 
-/// What was said.
-pub(super) struct Said<'a> {
-    /// The bytes.
+/// The answer as it arrived.
+pub(super) struct WireCustomAnswer<'a> {
+    /// The bytes of the answer.
     pub bytes: Vec<u8>,
-    /// The media type it claims to have.
+    /// The media type that it claims to have.
     pub kind: Option<String>,
-    /// How it ended, as the agent is told it: a name and a number.
+    /// How it ended, as the agent sees it: a name and a number.
     pub ended: (&'static str, i64),
-    /// What it has to be, if that was declared. What is declared to be text is given as text.
-    pub shape: Shape<'a>,
-    /// Whether there was more of it.
+    /// The declared shape. An answer that is declared as text is given as text.
+    pub shape: ExpectedAnswerShape<'a>,
+    /// Whether the answer was cut off.
     pub is_cut: bool,
 }
 
-/// What an answer has to be.
-pub(super) enum Shape<'a> {
-    /// JSON, if it is JSON.
+/// The shape that an answer must have.
+pub(super) enum ExpectedAnswerShape<'a> {
+    /// JSON if it is valid JSON, else text.
     Any,
     /// Text.
     Text,
-    /// JSON of this shape.
-    Json(&'a Schema),
+    /// JSON that follows this schema.
+    Json(&'a SafeSchema),
 }
 
-impl Said<'_> {
+impl WireCustomAnswer<'_> {
     /// The answer of a service.
-    pub fn of_answer(answer: &Answer) -> Self {
+    pub fn of_answer(answer: &EgressResponse) -> Self {
         let kind = answer.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         Self {
             bytes: answer.body.to_vec(),
             kind: kind.map(|(_, value)| value.clone()),
             ended: ("status_code", i64::from(answer.status)),
-            shape: Shape::Any,
+            shape: ExpectedAnswerShape::Any,
             is_cut: false,
         }
     }
 }
 
 /// What the status of an answer means for a write.
-pub(super) fn outcome_of(status: u16) -> Result<(), Trouble> {
+pub(super) fn outcome_of(status: u16) -> Result<(), WriteError> {
     let refused = |code: Code| Refusal::new(code).with_text(&format!("the service answered {status}"));
     match status {
         200..=299 => Ok(()),
-        // The service says that it did nothing and that it can be asked again.
+        // The service says that it did nothing and that the request can be repeated.
         425 | 429 => {
             let refusal = refused(Code::EgressLimit).retry_after(PAUSE);
-            Err(Trouble::NotDone(refusal))
+            Err(WriteError::NotDone(refusal))
         }
-        // A time-out or a conflict with a request under way: it may have happened.
-        408 | 409 => Err(Trouble::Unclear),
-        400..=499 => Err(Trouble::Refused(refused(Code::ExecuteRefused))),
-        _ => Err(Trouble::Unclear),
+        // A time-out, or a conflict with a request in progress: it may have happened.
+        408 | 409 => Err(WriteError::Unclear),
+        400..=499 => Err(WriteError::Refused(refused(Code::ExecuteRefused))),
+        _ => Err(WriteError::Unclear),
     }
 }
 
-/// The proof of a write: how it ended, who answered and what was kept of the answer.
+/// The receipt of a write: how it ended, who answered and what was kept of the answer.
 pub(super) fn receipt(ended: &str, place: &str, kept: &Map<String, Value>) -> String {
     format!("{ended} {place} {}", Value::Object(kept.clone()))
 }
 
-/// What was kept of the answer, as the receipt says.
+/// What was kept of the answer, read from the receipt.
 pub(super) fn kept_in(receipt: &str) -> Map<String, Value> {
     let kept = receipt.find('{').and_then(|at| receipt.get(at..));
     match kept.and_then(|kept| serde_json::from_str(kept).ok()) {
@@ -98,11 +98,11 @@ pub(super) fn kept_in(receipt: &str) -> Map<String, Value> {
     }
 }
 
-impl CustomGround {
-    /// What the agent is told of an answer, and its JSON value as a worker read it. It was done whatever becomes of its
-    /// answer, so that no trouble here makes it undone.
-    pub(super) async fn shown(&self, said: Said<'_>, origin: Origin<'_>) -> (Value, Value) {
-        let Said { bytes, kind, ended, shape, is_cut } = said;
+impl CustomServiceDeps {
+    /// What the agent gets of an answer, and its JSON value as a worker read it. The write is done whatever happens to
+    /// its answer: no error here makes it undone.
+    pub(super) async fn shown(&self, said: WireCustomAnswer<'_>, origin: CustomAnswerOrigin<'_>) -> (Value, Value) {
+        let WireCustomAnswer { bytes, kind, ended, shape, is_cut } = said;
         let (word, place) = origin.place;
         let mut parsed = Value::Null;
         let mut shown = json!({
@@ -114,7 +114,7 @@ impl CustomGround {
         if let Some(provenance) = shown.get_mut("provenance") {
             put(provenance, word, place);
         }
-        let item = Incoming {
+        let item = IncomingItem {
             bytes,
             declared: kind,
             service: origin.service.clone(),
@@ -126,7 +126,7 @@ impl CustomGround {
             enveloped: false,
         };
         match self.intake.take_in(&item).await {
-            Ok(Taken::Clean(cleaned)) => {
+            Ok(IntakeOutcome::Clean(cleaned)) => {
                 if let Some(finding) = cleaned.withheld {
                     put(&mut shown, "withheld", json!({"finding_id": finding}));
                 }
@@ -135,24 +135,24 @@ impl CustomGround {
                 let is_whole = cleaned.withheld.is_none() && end == text.len() && !is_cut;
                 let value = cleaned.value.filter(|_| is_whole);
                 match (value, shape) {
-                    (Some(value), Shape::Any) => {
+                    (Some(value), ExpectedAnswerShape::Any) => {
                         parsed = value.clone();
                         put(&mut shown, "data", value);
                     }
-                    (Some(value), Shape::Json(schema)) if schema.allows(&value) => {
+                    (Some(value), ExpectedAnswerShape::Json(schema)) if schema.allows(&value) => {
                         parsed = value.clone();
                         put(&mut shown, "data", value);
                     }
-                    (_, Shape::Json(_)) if cleaned.withheld.is_none() => {
+                    (_, ExpectedAnswerShape::Json(_)) if cleaned.withheld.is_none() => {
                         put(&mut shown, "data_refused", "content.shape");
                     }
-                    (_, Shape::Any | Shape::Text | Shape::Json(_)) => {
+                    (_, ExpectedAnswerShape::Any | ExpectedAnswerShape::Text | ExpectedAnswerShape::Json(_)) => {
                         put(&mut shown, "data", text.get(..end).unwrap_or_default());
                     }
                 }
                 put(&mut shown, "truncated", end < text.len() || is_cut);
             }
-            Ok(Taken::Refused { code }) => put(&mut shown, "data_refused", code),
+            Ok(IntakeOutcome::Refused { code }) => put(&mut shown, "data_refused", code),
             Err(no) => {
                 let code = no.code().as_str();
                 tracing::warn!(place, code, "an answer of {place} is not given: {no}");

@@ -1,22 +1,22 @@
 //! The MCP door: agents that speak the Model Context Protocol, on `/mcp`.
 //!
-//! Takes streamable HTTP requests of the revisions 2025-06-18, 2025-11-25 and 2026-07-28; gives what the official
-//! SDK makes of our tools. Promise: every request carries an agent's key, whatever session it names; a session is
-//! only a name for a conversation, issued by the gateway and useless to anyone else; what headers and body say
-//! agrees; every call walks the corridor like one over HTTP.
+//! Takes streamable HTTP requests of the revisions 2025-06-18, 2025-11-25 and 2026-07-28; gives the answers that the
+//! official SDK makes from our tools. Promise: every request carries an agent's key, whatever session it names; a
+//! session is only a name for a conversation, issued by the gateway and useless to other agents; headers and body must
+//! agree; every call passes the corridor like one over HTTP.
 
 mod call;
+mod call_link;
 pub mod changes;
 mod companions;
 mod handler;
 pub mod names;
 mod permission;
 mod recent;
-mod shown;
+mod results;
 mod stream;
 mod tasks;
 mod tools;
-mod words;
 
 use std::sync::Arc;
 
@@ -32,68 +32,68 @@ use sluice_core::refusal::Code;
 use sluice_store::Session;
 use tokio::time::timeout;
 
-use self::handler::Handler;
-use self::names::LiveNames;
-use super::http::reply::{Body, Reply};
-use super::http::route::Access;
+use self::handler::McpHandler;
+use self::names::LiveToolNames;
+use super::http::reply::{HttpReply, HttpReplyBody};
+use super::http::route::RouteAccess;
 use super::http::{check_access, check_host, check_origin, parse_body, read_bytes, text_header};
 use crate::rooms::hold::LONGEST_WAIT;
-use crate::rooms::identity::{Knock, Visitor, Wish};
+use crate::rooms::identity::{CallOptions, CallRequest, Principal};
 use crate::value::at;
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-/// Where the door is.
+/// The path of the door.
 pub(crate) const PATH: &str = "/mcp";
 /// The first revision without sessions.
 const STATELESS: &str = "2026-07-28";
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Headers that a request carries at most once.
 const ONCE: [&str; 5] = ["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id", JOINED];
-/// Names the session in which the hooks of the same client work.
+/// The header that names the session in which the hooks of the same client work.
 const JOINED: &str = "sluice-session";
-/// Longest name of a client that is kept.
+/// Longest client name that is kept, in characters.
 const LONGEST_CLIENT: usize = 100;
 
-/// Who sent a request, and in which conversation.
+/// The sender of a request, and the conversation it belongs to.
 #[derive(Debug)]
-struct Guest {
-    visitor: Visitor,
+struct McpCaller {
+    visitor: Principal,
     agent: AgentName,
     session: Option<Session>,
     request: RequestId,
 }
 
-impl Guest {
-    /// A call of this guest.
-    fn knock(&self, wish: Wish) -> Knock {
+impl McpCaller {
+    /// Makes a call request of this guest.
+    fn call_request(&self, wish: CallOptions) -> CallRequest {
         let (visitor, session) = (self.visitor.clone(), self.session.clone());
-        Knock { visitor, door: "mcp", request: self.request, session, wish }
+        CallRequest { visitor, door: "mcp", request: self.request, session, wish }
     }
 
-    /// As one who looks at the list of tools.
-    fn viewer<'a>(&'a self, client: Option<&'a str>) -> tools::Viewer<'a> {
-        tools::Viewer { agent: &self.agent, client, has_session: self.session.is_some() }
+    /// The guest as a reader of the list of tools.
+    fn viewer<'a>(&'a self, client: Option<&'a str>) -> tools::ToolListViewer<'a> {
+        tools::ToolListViewer { agent: &self.agent, client, has_session: self.session.is_some() }
     }
 }
 
 /// The door.
-pub(crate) struct Mcp {
+pub(crate) struct McpDoor {
     gw: Arc<Gateway>,
-    names: Arc<LiveNames>,
-    service: StreamableHttpService<Handler, NeverSessionManager>,
+    names: Arc<LiveToolNames>,
+    service: StreamableHttpService<McpHandler, NeverSessionManager>,
 }
 
-impl std::fmt::Debug for Mcp {
+impl std::fmt::Debug for McpDoor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Mcp")
     }
 }
 
-impl Mcp {
-    /// The door of a gateway.
+impl McpDoor {
+    /// Makes the door of a gateway.
     pub fn new(gw: &Arc<Gateway>) -> Self {
-        let names = Arc::new(LiveNames::new(Arc::clone(&gw.catalogue)));
-        let handler = Handler { gw: Arc::clone(gw), names: Arc::clone(&names), recent: Arc::default() };
+        let names = Arc::new(LiveToolNames::new(Arc::clone(&gw.catalogue)));
+        let handler = McpHandler { gw: Arc::clone(gw), names: Arc::clone(&names), recent: Arc::default() };
         let limit = usize::try_from(gw.config.limits.body.as_bytes()).unwrap_or(usize::MAX);
         let config = StreamableHttpServerConfig::default()
             // Conversations are kept in the store, where they survive a restart and belong to an agent.
@@ -107,27 +107,27 @@ impl Mcp {
         Self { gw: Arc::clone(gw), names, service }
     }
 
-    /// One request.
-    pub async fn visit(&self, request: Request<Incoming>, id: RequestId) -> Result<Response<Body>, No> {
+    /// Handles one request.
+    pub async fn visit(&self, request: Request<Incoming>, id: RequestId) -> Result<Response<HttpReplyBody>, CallError> {
         let gw = &self.gw;
         let (head, body) = request.into_parts();
         check_host(gw, &head.headers)?;
         if !is_own_origin(&head.headers) {
             check_origin(gw, &head.headers)?;
         }
-        let visitor = check_access(gw, &gw.store, Access::Agent, &head.headers).await?;
-        let visitor = visitor.ok_or_else(|| No::new(Code::IdentityMissing))?;
-        let agent = visitor.agent().ok_or_else(|| No::new(Code::IdentityWrongKind))?.clone();
+        let visitor = check_access(gw, &gw.store, RouteAccess::Agent, &head.headers).await?;
+        let visitor = visitor.ok_or_else(|| CallError::new(Code::IdentityMissing))?;
+        let agent = visitor.agent().ok_or_else(|| CallError::new(Code::IdentityWrongKind))?.clone();
         for name in ONCE {
             text_header(&head.headers, name)?;
         }
-        // SECURITY: while a body takes its time, the key may be revoked and the session may end or be tainted.
+        // SECURITY: while a body arrives, the key may be revoked and the session may end or be tainted.
         let bytes = if head.method == Method::POST { read_bytes(gw, &head.headers, body).await? } else { Bytes::new() };
-        visitor.again(gw, &gw.store).await?;
+        visitor.recheck_credential(gw, &gw.store).await?;
         let guest = match session(gw, &head.headers, &agent).await? {
-            Some(Ok(session)) => Guest { visitor, agent, session: Some(session), request: id },
-            None => Guest { visitor, agent, session: None, request: id },
-            // The revision wants this status, so that the client starts anew.
+            Some(Ok(session)) => McpCaller { visitor, agent, session: Some(session), request: id },
+            None => McpCaller { visitor, agent, session: None, request: id },
+            // The revision requires this status, so that the client initializes again.
             Some(Err(())) => return Ok(problem(404, -32001, "there is no such session; initialize again", id)),
         };
         let guest = if head.method == Method::POST { joined(gw, &head.headers, guest).await? } else { guest };
@@ -135,11 +135,16 @@ impl Mcp {
             Method::POST => self.post(head, bytes, guest).await,
             Method::GET => stream::open(gw, &self.names, &head.headers, guest),
             Method::DELETE => end(gw, guest).await,
-            _ => Err(No::new(Code::DoorMethod)),
+            _ => Err(CallError::new(Code::DoorMethod)),
         }
     }
 
-    async fn post(&self, mut head: http::request::Parts, bytes: Bytes, guest: Guest) -> Result<Response<Body>, No> {
+    async fn post(
+        &self,
+        mut head: http::request::Parts,
+        bytes: Bytes,
+        guest: McpCaller,
+    ) -> Result<Response<HttpReplyBody>, CallError> {
         let gw = &self.gw;
         let id = guest.request;
         let value = match parse_body(&bytes) {
@@ -155,9 +160,9 @@ impl Mcp {
             ));
         }
         if let Some(why) = misnamed(&value) {
-            // The SDK would take it for a method it does not know.
+            // The SDK would report it as an unknown method.
             let body = json!({"jsonrpc": "2.0", "id": at(&value, "/id"), "error": {"code": -32602, "message": why}});
-            return Ok(Reply::json(200, &body).into_response(id));
+            return Ok(HttpReply::json(200, &body).into_response(id));
         }
         let opens = *at(&value, "/method") == "initialize";
         let client = at(&value, "/params/clientInfo/name").as_str().map(called);
@@ -166,13 +171,13 @@ impl Mcp {
         let limit = (gw.config.limits.request_timeout + LONGEST_WAIT).as_duration();
         let request = Request::from_parts(head, Full::new(bytes));
         let Ok(response) = timeout(limit, self.service.handle(request)).await else {
-            return Err(No::new(Code::GatewayUnavailable));
+            return Err(CallError::new(Code::GatewayUnavailable));
         };
-        let mut response = response.map(|body| Body::Boxed(body.boxed()));
+        let mut response = response.map(|body| HttpReplyBody::Boxed(body.boxed()));
         if opens && response.status() == StatusCode::OK && !gw.keyring.is_paused(&agent) {
             let session = SessionId::mint(gw.ids.as_ref());
             gw.store.open_session(session, agent, client, None).await?;
-            gw.events.wrote();
+            gw.events.notify_written();
             if let Ok(value) = HeaderValue::from_str(&session.to_string()) {
                 response.headers_mut().insert(SESSION, value);
             }
@@ -182,7 +187,7 @@ impl Mcp {
     }
 }
 
-/// Whether a page of this very address asks. The host was checked before, so no other name can be behind it.
+/// Whether the request comes from a page of this address. The host was checked before, so it is not another name.
 fn is_own_origin(headers: &HeaderMap) -> bool {
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let (Some(origin), Some(host)) = (text(header::ORIGIN), text(header::HOST)) else { return false };
@@ -190,8 +195,12 @@ fn is_own_origin(headers: &HeaderMap) -> bool {
         && ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host))
 }
 
-/// The conversation a request names, if its revision has such a thing.
-async fn session(gw: &Gateway, headers: &HeaderMap, agent: &AgentName) -> Result<Option<Result<Session, ()>>, No> {
+/// The conversation that a request names, if its revision has conversations.
+async fn session(
+    gw: &Gateway,
+    headers: &HeaderMap,
+    agent: &AgentName,
+) -> Result<Option<Result<Session, ()>>, CallError> {
     let revision = text_header(headers, "mcp-protocol-version")?.unwrap_or_default();
     let Some(named) = text_header(headers, SESSION.as_str())? else { return Ok(None) };
     if revision >= STATELESS {
@@ -199,15 +208,15 @@ async fn session(gw: &Gateway, headers: &HeaderMap, agent: &AgentName) -> Result
     }
     let Ok(id) = named.parse::<SessionId>() else { return Ok(Some(Err(()))) };
     let found = gw.store.session(id).await?;
-    // SECURITY: the session of another agent is as unknown as one that never was.
+    // SECURITY: the session of another agent is as unknown as one that never existed.
     Ok(Some(found.filter(|session| session.agent == *agent && session.ended_at.is_none()).ok_or(())))
 }
 
-/// The guest in the session of its client's hooks, if it names one of its agent's that is open.
-// SECURITY: this gives an agent nothing new: over HTTP it may name any open session of its own with each call. What a
-// session was asked is stated by others. A conversation that was shown something bad stays by itself, so that it cannot
-// leave its taint behind.
-async fn joined(gw: &Gateway, headers: &HeaderMap, guest: Guest) -> Result<Guest, No> {
+/// The guest in the session of its client's hooks, if it names an open one of its agent.
+// SECURITY: this gives an agent nothing new: over HTTP it may name any open session of its own with each call. The task
+// of a session is stated by others. A tainted conversation is not joined to another session, so that it cannot leave
+// its taint behind.
+async fn joined(gw: &Gateway, headers: &HeaderMap, guest: McpCaller) -> Result<McpCaller, CallError> {
     let Some(named) = text_header(headers, JOINED)? else { return Ok(guest) };
     let Ok(id) = named.parse::<SessionId>() else { return Ok(guest) };
     if guest.session.as_ref().is_some_and(|own| own.tainted_at.is_some()) {
@@ -215,26 +224,26 @@ async fn joined(gw: &Gateway, headers: &HeaderMap, guest: Guest) -> Result<Guest
     }
     let found = gw.store.session(id).await?;
     Ok(match found.filter(|session| session.agent == guest.agent && session.ended_at.is_none()) {
-        Some(session) => Guest { session: Some(session), ..guest },
+        Some(session) => McpCaller { session: Some(session), ..guest },
         None => guest,
     })
 }
 
-/// `DELETE`: the conversation is over.
-async fn end(gw: &Gateway, guest: Guest) -> Result<Response<Body>, No> {
-    let session = guest.session.ok_or_else(|| No::new(Code::IdentitySession))?;
-    let by = guest.visitor.actor().ok_or_else(|| No::new(Code::IdentityWrongKind))?;
+/// `DELETE`: ends the conversation.
+async fn end(gw: &Gateway, guest: McpCaller) -> Result<Response<HttpReplyBody>, CallError> {
+    let session = guest.session.ok_or_else(|| CallError::new(Code::IdentitySession))?;
+    let by = guest.visitor.actor().ok_or_else(|| CallError::new(Code::IdentityWrongKind))?;
     gw.store.end_session(session.id, by).await?;
-    gw.events.wrote();
-    Ok(Reply::nothing().into_response(guest.request))
+    gw.events.notify_written();
+    Ok(HttpReply::nothing().into_response(guest.request))
 }
 
-/// A client's name for itself, as it may be kept and shown.
+/// A client's name for itself, in the form in which it may be stored and shown.
 fn called(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(LONGEST_CLIENT).collect()
 }
 
-/// What is wrong with the parameters of a tool call.
+/// The error in the parameters of a tool call, if there is one.
 fn misnamed(message: &Value) -> Option<&'static str> {
     if *at(message, "/method") != "tools/call" {
         return None;
@@ -246,14 +255,14 @@ fn misnamed(message: &Value) -> Option<&'static str> {
     (!arguments.is_object() && !arguments.is_null()).then_some("the arguments of a tool are one JSON object")
 }
 
-/// A message that cannot be taken, in the protocol's own words.
-fn problem(status: u16, code: i32, text: &str, id: RequestId) -> Response<Body> {
+/// A JSON-RPC error for a message that cannot be handled.
+fn problem(status: u16, code: i32, text: &str, id: RequestId) -> Response<HttpReplyBody> {
     let body = json!({"jsonrpc": "2.0", "id": Value::Null, "error": {"code": code, "message": text}});
-    Reply::json(status, &body).into_response(id)
+    HttpReply::json(status, &body).into_response(id)
 }
 
-/// What every answer of the listener carries.
-fn dress(response: &mut Response<Body>, id: RequestId) {
+/// Adds the headers that every answer of the listener has.
+fn dress(response: &mut Response<HttpReplyBody>, id: RequestId) {
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

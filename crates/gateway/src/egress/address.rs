@@ -1,37 +1,37 @@
-//! Addresses as agents write them: one strict reading, or a refusal.
+//! Addresses from agents: one strict reading, or a refusal.
 //!
-//! Takes a text; gives scheme, host, port and path in their one normal spelling. Promise: a text that two programs
-//! could read differently is refused: user names, backslashes, control and non-ASCII characters, numbers that are
-//! addresses in disguise, zones, trailing dots. What we read is what the `url` crate reads, or it is refused.
+//! Takes a text; gives scheme, host, port and path in their normal spelling. Promise: a text that two programs could
+//! read differently is refused: user names, backslashes, control and non-ASCII characters, numbers that are disguised
+//! addresses, zones, trailing dots. Our reading equals that of the `url` crate, or the text is refused.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use url::Url;
 
-/// The longest address.
+/// The longest address, in bytes.
 const LONGEST: usize = 8 * 1024;
 
-/// Where a request goes.
+/// The target of a request.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct EgressUrl {
     url: Url,
     host: String,
     port: u16,
     address: Option<IpAddr>,
 }
 
-impl std::fmt::Debug for Target {
-    /// The path may hold anything: only the host is ours to say.
+impl std::fmt::Debug for EgressUrl {
+    /// Only the host is printed: the path may hold anything.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Target").field("host", &self.host).field("port", &self.port).finish_non_exhaustive()
     }
 }
 
-impl Target {
-    /// Reads an address.
+impl EgressUrl {
+    /// Parses an address.
     ///
     /// # Errors
-    /// Why it is refused, in words that can be shown.
+    /// Why it is refused, as a text that can be shown.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         if text.len() > LONGEST {
             return Err("the address is too long");
@@ -52,9 +52,9 @@ impl Target {
         let (host, port) = authority_of(authority)?;
         let port = port.unwrap_or(default);
         let (host, address) = normal_host(host)?;
-        let mut url = Url::parse(text).map_err(|_| "the address is not a proper one")?;
+        let mut url = Url::parse(text).map_err(|_| "the address is not a valid URL")?;
         url.set_fragment(None);
-        // Two readers that disagree about where this goes: then it goes nowhere.
+        // Two readers disagree about the target: the address is refused.
         let agree = url.host_str() == Some(host.as_str())
             && url.port_or_known_default() == Some(port)
             && url.username().is_empty()
@@ -62,25 +62,25 @@ impl Target {
         if agree { Ok(Self { url, host, port, address }) } else { Err("the host is not in its normal spelling") }
     }
 
-    /// Where a redirect leads.
+    /// The target of a redirect.
     ///
     /// # Errors
-    /// As [`Target::parse`], and when TLS would be given up.
+    /// As [`EgressUrl::parse`], and when the redirect leaves https.
     pub fn follow(&self, location: &str) -> Result<Self, &'static str> {
         if !location.bytes().all(|b| b.is_ascii_graphic()) || location.contains('\\') {
             return Err("the redirect has characters that must be encoded");
         }
-        // A whole address is read as strictly as any; what is relative stays at this host.
+        // An absolute address is parsed as strictly as any other; a relative one stays at this host.
         let next = if location.contains("://") && !location.starts_with('/') && !location.starts_with('?') {
             Self::parse(location)?
         } else if location.starts_with("//") {
             Self::parse(&format!("{}:{location}", self.url.scheme()))?
         } else {
-            let joined = self.url.join(location).map_err(|_| "the redirect is not a proper address")?;
+            let joined = self.url.join(location).map_err(|_| "the redirect is not a valid URL")?;
             Self::parse(joined.as_str())?
         };
         if self.is_tls() && !next.is_tls() {
-            return Err("the redirect gives up https");
+            return Err("the redirect leads from https to http");
         }
         Ok(next)
     }
@@ -103,19 +103,19 @@ impl Target {
         self.port
     }
 
-    /// Whether it is https.
+    /// Whether the scheme is https.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.url.scheme() == "https"
     }
 
-    /// The path, without dots.
+    /// The path, with `.` and `..` resolved.
     #[must_use]
     pub fn path(&self) -> &str {
         self.url.path()
     }
 
-    /// What the request line says.
+    /// The path and query for the request line.
     #[must_use]
     pub fn path_and_query(&self) -> String {
         match self.url.query() {
@@ -124,26 +124,26 @@ impl Target {
         }
     }
 
-    /// What the `Host` header says.
+    /// The value of the `Host` header.
     #[must_use]
     pub fn authority(&self) -> String {
         let default = if self.is_tls() { 443 } else { 80 };
         if self.port == default { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
     }
 
-    /// All of it.
+    /// The complete URL.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.url.as_str()
     }
 
-    /// The same host and port over the same protocol.
+    /// Whether both have the same scheme, host and port.
     #[must_use]
     pub fn same_origin(&self, other: &Self) -> bool {
         (self.host(), self.port(), self.is_tls()) == (other.host(), other.port(), other.is_tls())
     }
 
-    /// With one more pair in its query.
+    /// The target with one more pair in its query.
     #[must_use]
     pub fn with_pair(&self, name: &str, value: &str) -> Self {
         let mut other = self.clone();
@@ -178,7 +178,7 @@ fn authority_of(authority: &str) -> Result<(&str, Option<u16>), &'static str> {
         Some(digits) => {
             let plain = !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
             let number = digits.parse::<u16>().ok().filter(|_| plain);
-            Some(number.ok_or("the port is not a proper one")?)
+            Some(number.ok_or("the port is not a valid number")?)
         }
     };
     Ok((host, port))
@@ -188,7 +188,7 @@ fn normal_host(host: &str) -> Result<(String, Option<IpAddr>), &'static str> {
     if let Some(inner) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         let address: Ipv6Addr = inner.parse().map_err(|_| "the host is not in its normal spelling")?;
         let url = url::Host::<String>::Ipv6(address).to_string();
-        // The one spelling, so that what is compared is what is meant.
+        // Only one spelling is accepted, so that the compared text is the real target.
         return if url.eq_ignore_ascii_case(host) {
             Ok((url, Some(IpAddr::V6(address))))
         } else {
@@ -203,7 +203,7 @@ fn normal_host(host: &str) -> Result<(String, Option<IpAddr>), &'static str> {
     Ok((lower, address))
 }
 
-/// Whether a text is a name of whole labels, or a dotted quad, and cannot be taken for anything else.
+/// Whether a text is a name of complete labels, or a dotted quad, and cannot be read as anything else.
 pub(super) fn is_normal_name(host: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -215,7 +215,7 @@ pub(super) fn is_normal_name(host: &str) -> bool {
         return false;
     }
     let last = host.rsplit('.').next().unwrap_or_default();
-    // A last label that is a number makes readers take the whole for an address, in one of many notations.
+    // If the last label is a number, some readers take the whole name for an address in another notation.
     let numeric = last.bytes().all(|b| b.is_ascii_digit()) || last.starts_with("0x");
     if numeric {
         return host.parse::<Ipv4Addr>().is_ok_and(|address| address.to_string() == host);
@@ -230,18 +230,18 @@ mod tests {
 
     #[test]
     fn plain_addresses_read_as_they_are_written() {
-        let target = Target::parse("https://API.Example.com:8443/a/./b/../c?q=1#part").unwrap();
+        let target = EgressUrl::parse("https://API.Example.com:8443/a/./b/../c?q=1#part").unwrap();
         assert_eq!((target.host(), target.port(), target.is_tls()), ("api.example.com", 8443, true));
         assert_eq!(target.path_and_query(), "/a/c?q=1");
         assert_eq!(target.authority(), "api.example.com:8443");
-        assert_eq!(Target::parse("http://127.0.0.1/").unwrap().address(), Some("127.0.0.1".parse().unwrap()));
-        assert_eq!(Target::parse("https://[2001:db8::1]/").unwrap().host(), "[2001:db8::1]");
-        assert_eq!(Target::parse("https://xn--mnchen-3ya.example/").unwrap().host(), "xn--mnchen-3ya.example");
+        assert_eq!(EgressUrl::parse("http://127.0.0.1/").unwrap().address(), Some("127.0.0.1".parse().unwrap()));
+        assert_eq!(EgressUrl::parse("https://[2001:db8::1]/").unwrap().host(), "[2001:db8::1]");
+        assert_eq!(EgressUrl::parse("https://xn--mnchen-3ya.example/").unwrap().host(), "xn--mnchen-3ya.example");
     }
 
     #[test]
     fn a_redirect_is_read_as_strictly_and_never_gives_up_tls() {
-        let here = Target::parse("https://a.example/x/y").unwrap();
+        let here = EgressUrl::parse("https://a.example/x/y").unwrap();
         assert_eq!(here.follow("../z").unwrap().as_str(), "https://a.example/z");
         assert_eq!(here.follow("//b.example/q").unwrap().host(), "b.example");
         assert_eq!(here.follow("https://b.example/").unwrap().host(), "b.example");
@@ -260,15 +260,15 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is read goes where the reference parser says it goes.
+        /// Each accepted address leads where the reference parser says.
         #[test]
         fn two_readers_agree_or_it_is_refused(text in "https?://[a-z0-9.:@\\[\\]%/\\\\#?x-]{0,40}") {
-            if let Ok(target) = Target::parse(&text) {
+            if let Ok(target) = EgressUrl::parse(&text) {
                 let url = Url::parse(&text).unwrap();
                 prop_assert_eq!(url.host_str().unwrap(), target.host());
                 prop_assert_eq!(url.port_or_known_default().unwrap(), target.port());
                 prop_assert!(url.username().is_empty());
-                let again = Target::parse(target.as_str()).unwrap();
+                let again = EgressUrl::parse(target.as_str()).unwrap();
                 prop_assert_eq!(again.host(), target.host());
             }
         }

@@ -1,47 +1,47 @@
-//! What a connection may reach: hosts, ports, methods and paths.
+//! Allow lists: the hosts, ports, methods and paths that a connection may reach.
 //!
-//! Promise: nothing is allowed that is not named, and a pattern of a host never matches more than whole labels.
+//! Promise: only what is named is allowed, and a host pattern never matches part of a label.
 
 use std::fmt;
 
 use http::Method;
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_core::ids::{ConnectionName, SecretName};
-use sluice_core::throttle::{BreakerConfig, Limits};
+use sluice_core::throttle::{BreakerConfig, ConnectionLimits};
 
-use super::address::{Target, is_normal_name};
-use super::credential::Placement;
-use super::no::EgressNo;
-use super::ssrf::Net;
-use crate::config::Agents;
+use super::address::{EgressUrl, is_normal_name};
+use super::credential::CredentialPlacement;
+use super::error::EgressError;
+use super::ssrf::IpNetwork;
+use crate::config::AgentSelection;
 
-/// Methods that change nothing at a well-behaved service.
+/// Methods that change nothing at a service that follows HTTP.
 pub const READS: [Method; 2] = [Method::GET, Method::HEAD];
-/// Methods a connection can allow.
+/// The methods that a connection can allow.
 pub const METHODS: [Method; 6] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
-/// A host, or everything below one.
+/// A host, or all names below one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostPattern {
-    /// This name or address.
+    /// Exactly this name or address.
     Exact(String),
     /// Any name below this one, but not itself.
     Under(String),
 }
 
 impl HostPattern {
-    /// Reads `api.example.com`, `*.example.com`, `192.0.2.7` or `[2001:db8::1]`.
+    /// Parses `api.example.com`, `*.example.com`, `192.0.2.7` or `[2001:db8::1]`.
     ///
     /// # Errors
-    /// What is wrong with it, in words that can be shown.
+    /// What is wrong with it, as a text that can be shown.
     pub fn parse(text: &str) -> Result<Self, String> {
         let lower = text.to_ascii_lowercase();
         let bad = || {
             let shown: String = text.chars().filter(|c| !c.is_control()).take(80).collect();
-            format!("`{shown}` is no host; write `api.example.com`, `*.example.com` or an address")
+            format!("`{shown}` is not a host; write `api.example.com`, `*.example.com` or an address")
         };
         if let Some(rest) = lower.strip_prefix("*.") {
-            // `*.com` would be half the world.
+            // `*.com` would be far too wide.
             let below = is_normal_name(rest) && rest.contains('.') && rest.parse::<std::net::Ipv4Addr>().is_err();
             return if below { Ok(Self::Under(rest.to_owned())) } else { Err(bad()) };
         }
@@ -53,7 +53,7 @@ impl HostPattern {
         if is_normal_name(&lower) { Ok(Self::Exact(lower)) } else { Err(bad()) }
     }
 
-    /// Whether a host, in its normal spelling, is meant.
+    /// Whether the pattern matches a host in its normal spelling.
     #[must_use]
     pub fn matches(&self, host: &str) -> bool {
         match self {
@@ -74,39 +74,39 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// A path: exactly this one, everything that begins like it, or one with parts left open.
+/// A path pattern: one path, all paths with a prefix, or a path with open parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathPattern {
-    /// This path.
+    /// Exactly this path.
     Exact(String),
-    /// Every path that begins with this, which ends in `/`.
+    /// Every path with this prefix, which ends in `/`.
     Below(String),
-    /// As many parts as these, each as written or, where nothing is, any one part. Only a declared request has it.
+    /// As many parts as listed; each must be equal, and `None` matches any one part. Only declared requests use it.
     Parts(Vec<Option<String>>),
 }
 
 impl PathPattern {
-    /// Reads `/v1/me` or `/v1/*`.
+    /// Parses `/v1/me` or `/v1/*`.
     ///
     /// # Errors
-    /// What is wrong with it, in words that can be shown.
+    /// What is wrong with it, as a text that can be shown.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.strip_suffix("/*") {
             Some(head) if is_plain(&format!("{head}/")) => Ok(Self::Below(format!("{head}/"))),
             None if is_plain(text) => Ok(Self::Exact(text.to_owned())),
-            _ => Err(format!("`{}` is no path; write `/v1/me` or `/v1/*`", shown(text))),
+            _ => Err(format!("`{}` is not a path; write `/v1/me` or `/v1/*`", shown(text))),
         }
     }
 
-    /// Reads `/posts/{id}/replies`, where each `{…}` stands for exactly one part.
+    /// Parses `/posts/{id}/replies`, where each `{…}` stands for exactly one part.
     ///
     /// # Errors
-    /// What is wrong with it, in words that can be shown.
+    /// What is wrong with it, as a text that can be shown.
     pub fn with_places(text: &str) -> Result<Self, String> {
         let is_place = |part: &str| part.starts_with('{') && part.ends_with('}');
         let filled: Vec<&str> = text.split('/').map(|part| if is_place(part) { "x" } else { part }).collect();
         if !is_plain(&filled.join("/")) {
-            return Err(format!("`{}` is no path; write `/posts` or `/posts/{{id}}`", shown(text)));
+            return Err(format!("`{}` is not a path; write `/posts` or `/posts/{{id}}`", shown(text)));
         }
         if !text.split('/').any(is_place) {
             return Ok(Self::Exact(text.to_owned()));
@@ -114,7 +114,8 @@ impl PathPattern {
         Ok(Self::Parts(text.split('/').map(|part| (!is_place(part)).then(|| part.to_owned())).collect()))
     }
 
-    /// Whether a path, in its normal spelling, is meant. What a server might read as another path never is.
+    /// Whether the pattern matches a path in its normal spelling. A path that a server might read differently never
+    /// matches.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         let lower = path.to_ascii_lowercase();
@@ -158,54 +159,53 @@ impl fmt::Display for PathPattern {
     }
 }
 
-/// A way out: where to, how, how often, with which credential.
+/// A connection: its target, limits and credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Connection {
-    /// What people call it.
+pub struct EgressConnection {
+    /// The name of the connection.
     pub name: ConnectionName,
-    /// Hosts it may reach.
+    /// The hosts it may reach.
     pub hosts: Vec<HostPattern>,
-    /// Ports it may reach.
+    /// The ports it may reach.
     pub ports: Vec<u16>,
-    /// Methods it may use.
+    /// The methods it may use.
     pub methods: Vec<Method>,
-    /// Paths it may ask for; none named: all.
+    /// The paths it may request; an empty list allows all.
     pub paths: Vec<PathPattern>,
-    /// Whether it may speak without TLS.
+    /// Whether it may be used without TLS.
     pub plain_http: bool,
-    /// Private addresses it may reach all the same.
-    pub allow_addresses: Vec<Net>,
-    /// Agents that may use it directly; nobody unless said.
-    pub agents: Option<Agents>,
-    /// Added to every request.
-    pub credential: Option<(SecretName, Placement)>,
-    /// How often.
-    pub limits: Limits,
-    /// When refusals of the service pause it, and for how long.
+    /// Private addresses that it may reach.
+    pub allow_addresses: Vec<IpNetwork>,
+    /// The agents that may use it directly; none by default.
+    pub agents: Option<AgentSelection>,
+    /// The credential that is added to every request.
+    pub credential: Option<(SecretName, CredentialPlacement)>,
+    /// The request limits.
+    pub limits: ConnectionLimits,
+    /// When refusals by the service pause it, and for how long.
     pub breaker: BreakerConfig,
     /// The largest answer, after decompression, in bytes.
     pub max_answer: u64,
     /// How long a whole exchange may take.
-    pub timeout: Span,
-    /// How long the other side may be silent.
-    pub idle_timeout: Span,
+    pub timeout: Millis,
+    /// How long the service may send nothing.
+    pub idle_timeout: Millis,
     /// How many redirects of a read are followed.
     pub redirects: u32,
 }
 
-impl Connection {
-    /// How strictly the leak scan looks at what leaves: a proxy carries nobody's personal data.
+impl EgressConnection {
+    /// How strictly the leak scan checks outgoing content: a proxy must not send any personal data.
     #[must_use]
-    pub fn scope(&self) -> sluice_content::leak::Scope {
+    pub fn scope(&self) -> sluice_content::leak::LeakScope {
         if self.name.as_str().starts_with("proxy.") {
-            sluice_content::leak::Scope::Proxy
+            sluice_content::leak::LeakScope::Proxy
         } else {
-            sluice_content::leak::Scope::Service
+            sluice_content::leak::LeakScope::Service
         }
     }
 
-    /// A connection to these hosts with everything else at its default: https, reads only, the limits of a
-    /// service nobody trusts.
+    /// A connection to these hosts with default settings: https, reads only, the limits of an untrusted service.
     #[must_use]
     pub fn new(name: ConnectionName, hosts: Vec<HostPattern>) -> Self {
         Self {
@@ -218,21 +218,21 @@ impl Connection {
             allow_addresses: Vec::new(),
             agents: None,
             credential: None,
-            limits: Limits::default(),
+            limits: ConnectionLimits::default(),
             breaker: BreakerConfig::default(),
             max_answer: 8 << 20,
-            timeout: Span::from_secs(30),
-            idle_timeout: Span::from_secs(10),
+            timeout: Millis::from_secs(30),
+            idle_timeout: Millis::from_secs(10),
             redirects: 3,
         }
     }
 
-    /// Whether a request may take this way.
+    /// Checks whether a request may use this connection.
     ///
     /// # Errors
-    /// The first thing that is not allowed.
-    pub fn admit(&self, method: &Method, target: &Target) -> Result<(), EgressNo> {
-        let no = |what: String| Err(EgressNo::NotAllowed(what));
+    /// The first check that fails.
+    pub fn admit(&self, method: &Method, target: &EgressUrl) -> Result<(), EgressError> {
+        let no = |what: String| Err(EgressError::NotAllowed(what));
         if !self.hosts.iter().any(|pattern| pattern.matches(target.host())) {
             return no("this host is not allowed".into());
         }
@@ -262,8 +262,8 @@ pub fn is_read(method: &Method) -> bool {
 mod tests {
     use super::*;
 
-    fn connection() -> Connection {
-        let mut connection = Connection::new(
+    fn connection() -> EgressConnection {
+        let mut connection = EgressConnection::new(
             ConnectionName::new("web").unwrap(),
             vec![HostPattern::parse("api.example.com").unwrap(), HostPattern::parse("*.example.org").unwrap()],
         );
@@ -272,7 +272,7 @@ mod tests {
     }
 
     fn admitted(method: Method, url: &str) -> bool {
-        Target::parse(url).is_ok_and(|target| connection().admit(&method, &target).is_ok())
+        EgressUrl::parse(url).is_ok_and(|target| connection().admit(&method, &target).is_ok())
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Credentials on their way out, and kept from coming back.
+//! Credentials: added to requests and removed from answers.
 //!
-//! Takes a secret and where it goes; gives the header or query pair that carries it, and removes it from answers
-//! that reflect it: in every usual spelling, decoded and folded ([`LiveSecrets::scrub`]). Promise: what an agent or worker
-//! is shown holds no spelling of it.
+//! Takes a secret and its placement; gives the header or query pair that carries it, and removes it from answers that
+//! repeat it: in every usual spelling, decoded and folded ([`LiveSecrets::scrub`]). Promise: an agent or worker sees no
+//! spelling of it.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine as _;
@@ -11,36 +11,36 @@ use http::{HeaderName, HeaderValue};
 use sluice_content::leak::LiveSecrets;
 use zeroize::Zeroizing;
 
+use super::error::EgressError;
 use super::headers::is_ours;
-use super::no::EgressNo;
-use crate::vault::{Secret, VaultError};
+use crate::vault::{SecretValue, VaultError};
 
-/// What stands where a credential stood.
+/// The text that replaces a credential.
 const REMOVED: &[u8] = b"[credential removed]";
 
-/// Where a credential goes.
+/// Where a request carries a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Placement {
+pub enum CredentialPlacement {
     /// `Authorization: Bearer …`.
     Bearer,
     /// `Authorization: Basic …`; the secret is `user:password`.
     Basic,
     /// A header of its own, with a text before the secret.
     Header {
-        /// Which.
+        /// The name of the header.
         name: HeaderName,
-        /// `token `, or nothing.
+        /// The text before the secret, such as `token `, or nothing.
         prefix: String,
     },
-    /// A pair of the query. Addresses are logged by servers: only for services that know no other way.
+    /// A pair of the query. Servers log URLs: only for services that accept nothing else.
     Query {
-        /// Which.
+        /// The name of the pair.
         name: String,
     },
 }
 
-impl Placement {
-    /// Reads `bearer`, `basic`, `header X-Api-Key`, `header Authorization token` or `query key`.
+impl CredentialPlacement {
+    /// Parses `bearer`, `basic`, `header X-Api-Key`, `header Authorization token` or `query key`.
     ///
     /// # Errors
     /// When it is none of these.
@@ -65,7 +65,7 @@ impl Placement {
         }
     }
 
-    /// As it is written in the configuration.
+    /// The text as written in the configuration.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -77,36 +77,36 @@ impl Placement {
     }
 }
 
-/// A secret that is about to be sent, with everything it could come back as.
+/// A secret that is about to be sent, with every form in which it could come back.
 #[allow(missing_debug_implementations, reason = "it holds a secret")]
-pub struct Credential {
-    placement: Placement,
-    secret: Secret,
+pub struct OutgoingCredential {
+    placement: CredentialPlacement,
+    secret: SecretValue,
     needles: AhoCorasick,
-    /// The same secret, to be found under escapes and between characters that nobody sees.
+    /// The same secret, to be found in escaped form and with invisible characters in between.
     live: LiveSecrets,
 }
 
-/// What is added to a request.
+/// The part of a request that carries the credential.
 #[allow(missing_debug_implementations, reason = "it holds a secret")]
-pub(super) enum Added {
+pub(super) enum InjectedCredential {
     /// A header.
     Header(HeaderName, HeaderValue),
     /// A pair of the query.
     Pair(String, Zeroizing<String>),
 }
 
-impl Credential {
-    /// Makes ready to send a secret.
+impl OutgoingCredential {
+    /// Prepares a secret for sending.
     ///
     /// # Errors
-    /// When it cannot be put there.
-    pub fn new(secret: Secret, placement: Placement) -> Result<Self, EgressNo> {
-        // SECURITY: an agent may say where its secret goes, but not put it where it changes the request itself.
-        if let Placement::Header { name, .. } = &placement
+    /// When it cannot be placed there.
+    pub fn new(secret: SecretValue, placement: CredentialPlacement) -> Result<Self, EgressError> {
+        // SECURITY: an agent may choose where its secret goes, but not a place where it changes the request itself.
+        if let CredentialPlacement::Header { name, .. } = &placement
             && is_ours(name)
         {
-            return Err(EgressNo::Header(format!("the header `{name}` is set by the gateway alone")));
+            return Err(EgressError::Header(format!("the header `{name}` can be set only by the gateway")));
         }
         let needles = needles(&secret, &placement)?;
         let live = parts(&secret, &placement).into_iter().map(|part| ("credential", part));
@@ -114,39 +114,44 @@ impl Credential {
         Ok(Self { placement, secret, needles, live })
     }
 
-    pub(super) fn added(&self) -> Result<Added, EgressNo> {
-        let unfit = || EgressNo::Vault(VaultError::Wrong("the secret does not fit a header".into()));
+    pub(super) fn added(&self) -> Result<InjectedCredential, EgressError> {
+        let unfit =
+            || EgressError::Vault(VaultError::Wrong("the secret has characters not allowed in a header".into()));
         let value = |prefix: &str, secret: &[u8]| {
             let whole = Zeroizing::new([prefix.as_bytes(), secret].concat());
             let mut value = HeaderValue::from_bytes(&whole).map_err(|_| unfit())?;
             value.set_sensitive(true);
-            Ok::<_, EgressNo>(value)
+            Ok::<_, EgressError>(value)
         };
         Ok(match &self.placement {
-            Placement::Bearer => Added::Header(http::header::AUTHORIZATION, value("Bearer ", self.secret.expose())?),
-            Placement::Basic => {
-                let encoded = Zeroizing::new(STANDARD.encode(self.secret.expose()));
-                Added::Header(http::header::AUTHORIZATION, value("Basic ", encoded.as_bytes())?)
+            CredentialPlacement::Bearer => {
+                InjectedCredential::Header(http::header::AUTHORIZATION, value("Bearer ", self.secret.expose())?)
             }
-            Placement::Header { name, prefix } => Added::Header(name.clone(), value(prefix, self.secret.expose())?),
-            Placement::Query { name } => {
+            CredentialPlacement::Basic => {
+                let encoded = Zeroizing::new(STANDARD.encode(self.secret.expose()));
+                InjectedCredential::Header(http::header::AUTHORIZATION, value("Basic ", encoded.as_bytes())?)
+            }
+            CredentialPlacement::Header { name, prefix } => {
+                InjectedCredential::Header(name.clone(), value(prefix, self.secret.expose())?)
+            }
+            CredentialPlacement::Query { name } => {
                 let text = std::str::from_utf8(self.secret.expose()).map_err(|_| unfit())?;
-                Added::Pair(name.clone(), Zeroizing::new(text.to_owned()))
+                InjectedCredential::Pair(name.clone(), Zeroizing::new(text.to_owned()))
             }
         })
     }
 
-    /// Which header it uses, so that nobody else does.
+    /// The header that it uses, so that nothing else sets it.
     #[must_use]
     pub fn header(&self) -> Option<HeaderName> {
         match &self.placement {
-            Placement::Bearer | Placement::Basic => Some(http::header::AUTHORIZATION),
-            Placement::Header { name, .. } => Some(name.clone()),
-            Placement::Query { .. } => None,
+            CredentialPlacement::Bearer | CredentialPlacement::Basic => Some(http::header::AUTHORIZATION),
+            CredentialPlacement::Header { name, .. } => Some(name.clone()),
+            CredentialPlacement::Query { .. } => None,
         }
     }
 
-    /// Removes every spelling of the secret. Gives nothing where there was none.
+    /// Removes every spelling of the secret. Returns nothing if none was found.
     #[must_use]
     pub fn scrub(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         match self.replaced(bytes) {
@@ -155,7 +160,7 @@ impl Credential {
         }
     }
 
-    /// Without the spellings that can be looked for as they are.
+    /// Replaces the spellings that can be searched for directly.
     fn replaced(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         if !self.needles.is_match(bytes) {
             return None;
@@ -170,10 +175,10 @@ impl Credential {
 }
 
 /// All spellings: raw, base64 (three alignments, both alphabets), hex, percent, JSON, UTF-16.
-fn needles(secret: &Secret, placement: &Placement) -> Result<AhoCorasick, EgressNo> {
+fn needles(secret: &SecretValue, placement: &CredentialPlacement) -> Result<AhoCorasick, EgressError> {
     let mut all: Vec<Zeroizing<Vec<u8>>> = Vec::new();
     let mut add = |spelling: Vec<u8>| {
-        // What is this short would be found everywhere; the vault takes no secret that short.
+        // A spelling this short would be found everywhere; the vault accepts no secret this short.
         if spelling.len() >= 6 {
             all.push(Zeroizing::new(spelling));
         }
@@ -208,23 +213,23 @@ fn needles(secret: &Secret, placement: &Placement) -> Result<AhoCorasick, Egress
     built.map_err(|_| too_long())
 }
 
-fn too_long() -> EgressNo {
-    EgressNo::Vault(VaultError::Wrong("the secret is too long to be sent".into()))
+fn too_long() -> EgressError {
+    EgressError::Vault(VaultError::Wrong("the secret is too long to be sent".into()))
 }
 
-/// What must not come back: the secret; of a pair also the password, and the base64 it goes out as, so that base64 of
-/// that is found too.
-fn parts(secret: &Secret, placement: &Placement) -> Vec<Zeroizing<Vec<u8>>> {
+/// The parts that must not come back: the secret; for a pair also the password, and the base64 text that is sent, so
+/// that base64 of that text is found too.
+fn parts(secret: &SecretValue, placement: &CredentialPlacement) -> Vec<Zeroizing<Vec<u8>>> {
     let raw = secret.expose();
     let mut parts = vec![Zeroizing::new(raw.to_vec())];
-    if *placement == Placement::Basic {
+    if *placement == CredentialPlacement::Basic {
         parts.extend(raw.splitn(2, |b| *b == b':').nth(1).map(|password| Zeroizing::new(password.to_vec())));
         parts.push(Zeroizing::new(STANDARD.encode(raw).into_bytes()));
     }
     parts
 }
 
-/// What base64 makes of these bytes after `shift` others: the characters that only they decide.
+/// The base64 text of these bytes after `shift` other bytes: only the characters that depend on these bytes alone.
 fn aligned(bytes: &[u8], shift: usize, alphabet: &base64::engine::GeneralPurpose) -> Vec<u8> {
     let padded = Zeroizing::new([vec![0; shift], bytes.to_vec()].concat());
     let encoded = alphabet.encode(padded.as_slice()).into_bytes();
@@ -253,14 +258,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn credential(secret: &str, placement: Placement) -> Credential {
-        Credential::new(Secret::new(secret.into()), placement).unwrap_or_else(|no| panic!("{no}"))
+    fn credential(secret: &str, placement: CredentialPlacement) -> OutgoingCredential {
+        OutgoingCredential::new(SecretValue::new(secret.into()), placement).unwrap_or_else(|no| panic!("{no}"))
     }
 
     #[test]
     fn every_spelling_of_a_reflected_secret_is_removed() {
         let secret = "s3cr\"t/Va+lue&=key:ü";
-        let own = credential(secret, Placement::Bearer);
+        let own = credential(secret, CredentialPlacement::Bearer);
         let json = serde_json::json!({"echo": secret}).to_string();
         for reflected in [
             secret.to_owned(),
@@ -286,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_password_of_a_pair_is_removed_too() {
-        let own = credential("ana:correct-horse", Placement::Basic);
+        let own = credential("ana:correct-horse", CredentialPlacement::Basic);
         assert!(own.scrub(b"password=correct-horse").is_some());
         assert!(own.scrub(STANDARD.encode("ana:correct-horse").as_bytes()).is_some());
     }
@@ -294,22 +299,22 @@ mod tests {
     #[test]
     fn placements_read_as_they_are_written() {
         for text in ["bearer", "basic", "header x-api-key", "header authorization token", "query key"] {
-            assert_eq!(Placement::parse(text).unwrap().text(), text);
+            assert_eq!(CredentialPlacement::parse(text).unwrap().text(), text);
         }
         for bad in ["", "bearer x", "header", "header a b c", "query", "cookie a", "header bad:name"] {
-            assert!(Placement::parse(bad).is_err(), "{bad}");
+            assert!(CredentialPlacement::parse(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_secret_with_a_line_break_is_not_sent() {
-        assert!(credential("line\r\nbreak-here", Placement::Bearer).added().is_err());
+        assert!(credential("line\r\nbreak-here", CredentialPlacement::Bearer).added().is_err());
     }
 
     proptest! {
         #[test]
         fn base64_of_a_text_around_it_is_found(before in "[a-z]{0,5}", after in "[a-z]{0,5}", secret in "[!-~]{12,40}") {
-            let own = credential(&secret, Placement::Bearer);
+            let own = credential(&secret, CredentialPlacement::Bearer);
             let reflected = STANDARD.encode([before, secret, after].concat());
             prop_assert!(own.scrub(reflected.as_bytes()).is_some());
         }

@@ -1,18 +1,18 @@
-//! Headers: what others may set, and what only egress does.
+//! Headers: which ones callers may set, and which ones only egress sets.
 //!
-//! Promise: nobody but egress says where a request goes, as whom, how long it is or how it is framed; of an answer
-//! only headers that describe it are passed on.
+//! Promise: only egress sets the headers that decide the target, identity, length and framing of a request; of an
+//! answer only headers that describe it are passed on.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-use super::no::EgressNo;
+use super::error::EgressError;
 
-/// Most headers of a request, and of an answer that are passed on.
+/// The most headers of a request, and of an answer that are passed on.
 const MOST: usize = 64;
-/// Most bytes of all of them.
+/// The most bytes of all headers together.
 const LARGEST: usize = 16 * 1024;
 
-/// Set by egress alone, or a way to say something other than the checked request.
+/// Headers that only egress sets, because they could change what the checked request means.
 const OURS: [&str; 30] = [
     "host",
     "cookie",
@@ -46,7 +46,7 @@ const OURS: [&str; 30] = [
     "early-data",
 ];
 
-/// Of an answer: about the connection or for a browser, not for a reader.
+/// Headers of an answer that are not passed on: they are about the connection or for a browser.
 const NOT_PASSED_ON: [&str; 11] = [
     "connection",
     "keep-alive",
@@ -61,28 +61,28 @@ const NOT_PASSED_ON: [&str; 11] = [
     "alt-svc",
 ];
 
-/// Whether only egress may set it.
+/// Whether only egress may set the header.
 pub(super) fn is_ours(name: &HeaderName) -> bool {
     OURS.contains(&name.as_str()) || name.as_str().starts_with("sec-") || name.as_str().starts_with("proxy-")
 }
 
-/// What a caller wants to send, checked.
+/// Checks the headers that a caller sets.
 ///
 /// # Errors
-/// The first header that may not be set, or is not a proper one.
-pub(super) fn outgoing(wanted: &[(String, String)], taken: Option<&HeaderName>) -> Result<HeaderMap, EgressNo> {
-    let no = |text: String| Err(EgressNo::Header(text));
+/// The first header that may not be set or is invalid.
+pub(super) fn outgoing(wanted: &[(String, String)], taken: Option<&HeaderName>) -> Result<HeaderMap, EgressError> {
+    let no = |text: String| Err(EgressError::Header(text));
     if wanted.len() > MOST || wanted.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > LARGEST {
         return no("the headers are too many or too large".into());
     }
     let mut headers = HeaderMap::with_capacity(wanted.len() + 6);
     for (name, value) in wanted {
-        let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else { return no("a header has no proper name".into()) };
+        let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else { return no("a header name is invalid".into()) };
         if is_ours(&name) {
-            return no(format!("the header `{name}` is set by the gateway alone"));
+            return no(format!("the header `{name}` can be set only by the gateway"));
         }
         if taken == Some(&name) {
-            return no(format!("the header `{name}` carries the credential and is set by the gateway alone"));
+            return no(format!("the header `{name}` carries the credential and can be set only by the gateway"));
         }
         let Ok(value) = HeaderValue::from_str(value) else {
             return no("a header has characters that cannot be sent".into());
@@ -95,7 +95,7 @@ pub(super) fn outgoing(wanted: &[(String, String)], taken: Option<&HeaderName>) 
     Ok(headers)
 }
 
-/// What of an answer is passed on, each as text.
+/// The headers of an answer that are passed on, as text.
 pub(super) fn incoming(headers: &HeaderMap, scrub: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Vec<(String, String)> {
     let mut size = 0;
     let mut passed = Vec::new();
@@ -118,7 +118,7 @@ pub(super) fn incoming(headers: &HeaderMap, scrub: impl Fn(&[u8]) -> Option<Vec<
 mod tests {
     use super::*;
 
-    fn set(name: &str, value: &str) -> Result<HeaderMap, EgressNo> {
+    fn set(name: &str, value: &str) -> Result<HeaderMap, EgressError> {
         outgoing(&[(name.into(), value.into())], Some(&header::AUTHORIZATION))
     }
 

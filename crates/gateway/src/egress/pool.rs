@@ -1,8 +1,8 @@
-//! Open lines, kept for the next request to the same place.
+//! Connection pool: open lines that are kept for the next request to the same place.
 //!
 //! Takes lines whose last answer was read to its end; gives one that is still open. Promise: a line serves only the
-//! connection, host and port it was made for; a write is never sent on a line that was idle long enough for the
-//! other side to be hanging up.
+//! connection, host and port it was opened for; a write is never sent on a line that was idle so long that the service
+//! may be closing it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,55 +11,55 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_core::ids::ConnectionName;
 use tokio::task::JoinSet;
 
-use super::no::{EgressNo, Failed, Phase, What};
-use super::wire::{Line, Meter};
+use super::error::{EgressError, ExchangeFailure, ExchangeFault, ExchangePhase};
+use super::transport::{ByteMeter, MeteredStream};
 
-/// Lines kept per place.
+/// The number of lines kept per place.
 const KEPT: usize = 8;
 /// How long a line is kept.
-const KEEP: Span = Span::from_secs(30);
+const KEEP: Millis = Millis::from_secs(30);
 /// How long a line may have been idle for a write.
-const FRESH: Span = Span::from_secs(1);
-/// The largest head of an answer.
+const FRESH: Millis = Millis::from_secs(1);
+/// The largest head of an answer, in bytes.
 const HEAD: usize = 64 * 1024;
-/// Most headers of an answer.
+/// The most headers of an answer.
 const HEADERS: usize = 100;
 
-/// What a line is for.
+/// The place that a line leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct SenderPoolKey {
     pub connection: ConnectionName,
     pub host: String,
     pub port: u16,
     pub tls: bool,
 }
 
-/// A line with someone at the other end.
-pub(super) struct Open {
+/// An open line.
+pub(super) struct PooledSender {
     pub sender: SendRequest<Full<Bytes>>,
-    pub meter: Meter,
+    pub meter: ByteMeter,
 }
 
-/// Lines nobody uses at the moment.
+/// The lines that are not in use.
 #[derive(Default)]
-pub(super) struct Pool {
-    idle: Mutex<HashMap<Place, Vec<(Open, Span)>>>,
-    /// What moves bytes on each line; ends with it.
+pub(super) struct SenderPool {
+    idle: Mutex<HashMap<SenderPoolKey, Vec<(PooledSender, Millis)>>>,
+    /// The tasks that move bytes on each line; they end with the pool.
     drivers: Mutex<JoinSet<()>>,
 }
 
-impl Pool {
-    /// A line that is still open, if there is one that will do.
-    pub(super) fn take(&self, place: &Place, is_read: bool, now: Span) -> Option<Open> {
+impl SenderPool {
+    /// Takes a line that is still open and fit for the request, if there is one.
+    pub(super) fn take(&self, place: &SenderPoolKey, is_read: bool, now: Millis) -> Option<PooledSender> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = idle.get_mut(place)?;
         let limit = if is_read { KEEP } else { FRESH };
         while let Some((open, since)) = lines.pop() {
-            let age = Span::from_millis(now.as_millis().saturating_sub(since.as_millis()));
+            let age = Millis::from_millis(now.as_millis().saturating_sub(since.as_millis()));
             if !open.sender.is_closed() && age <= limit {
                 return Some(open);
             }
@@ -68,7 +68,7 @@ impl Pool {
     }
 
     /// Keeps a line.
-    pub(super) fn keep(&self, place: Place, open: Open, now: Span) {
+    pub(super) fn keep(&self, place: SenderPoolKey, open: PooledSender, now: Millis) {
         if open.sender.is_closed() {
             return;
         }
@@ -79,14 +79,14 @@ impl Pool {
         }
     }
 
-    /// Lets go of the lines of a connection: what it may reach has changed.
-    pub(super) fn let_go(&self, connection: &ConnectionName) {
+    /// Closes the lines of a connection whose allow list has changed.
+    pub(super) fn drop_connection(&self, connection: &ConnectionName) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|place, _| place.connection != *connection);
     }
 
-    /// Lets go of lines that were idle too long. Gives how many places are left.
-    pub(super) fn sweep(&self, now: Span) -> usize {
+    /// Closes lines that were idle too long. Returns how many places are left.
+    pub(super) fn sweep(&self, now: Millis) -> usize {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|_, lines| {
             lines.retain(|(open, since)| {
@@ -97,21 +97,21 @@ impl Pool {
         idle.len()
     }
 
-    /// Puts a fresh line to use.
-    pub(super) async fn start(&self, line: Line, meter: Meter) -> Result<Open, EgressNo> {
+    /// Starts using a new line.
+    pub(super) async fn start(&self, line: MeteredStream, meter: ByteMeter) -> Result<PooledSender, EgressError> {
         let handshake = hyper::client::conn::http1::Builder::new()
             .max_buf_size(HEAD)
             .max_headers(HEADERS)
             .handshake::<_, Full<Bytes>>(TokioIo::new(line))
             .await;
-        let closed = Failed { phase: Phase::Connect, what: What::Closed, sent: false };
+        let closed = ExchangeFailure { phase: ExchangePhase::Connect, what: ExchangeFault::Closed, sent: false };
         let (sender, driver) = handshake.map_err(|_| closed)?;
         let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
         while drivers.try_join_next().is_some() {}
         drivers.spawn(async move {
-            // How it ended is said by the request it was for.
+            // The request that used the line reports how it ended.
             let _ended = driver.await;
         });
-        Ok(Open { sender, meter })
+        Ok(PooledSender { sender, meter })
     }
 }

@@ -1,39 +1,39 @@
-//! Addresses nobody outside should make us talk to.
+//! SSRF protection: addresses that requests must never reach.
 //!
-//! Takes an address; says which forbidden part of the world it lies in. Promise: only addresses of the public
-//! internet pass, each in its plain form; an address inside another one (mapped, translated, tunnelled) never does.
+//! Takes an address; names the forbidden block that it lies in. Promise: only addresses of the public internet pass,
+//! each in its plain form; an address inside another one (mapped, translated, tunnelled) never passes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An address, or a block of them, that configuration opened.
+/// An address, or a block of addresses, that configuration opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Net {
+pub struct IpNetwork {
     address: IpAddr,
     bits: u8,
 }
 
-/// Where clouds answer every machine with its credentials.
+/// The metadata addresses, where clouds give every machine its credentials.
 const METADATA: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
-/// The same at another cloud, inside a block that private networks use.
-const ALIBABA: Net = Net { address: IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)), bits: 32 };
-/// The widest blocks that can be opened.
+/// The metadata address of another cloud, inside a block that private networks use.
+const ALIBABA: IpNetwork = IpNetwork { address: IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)), bits: 32 };
+/// The widest blocks that configuration can open.
 const WIDEST_V4: u8 = 8;
 const WIDEST_V6: u8 = 16;
 
-impl Net {
-    /// Reads `127.0.0.1` or `10.1.0.0/16`.
+impl IpNetwork {
+    /// Parses `127.0.0.1` or `10.1.0.0/16`.
     ///
     /// # Errors
-    /// When it is neither.
+    /// When the text is neither.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad =
-            || format!("`{}` is no address or block such as `10.1.0.0/16`", text.chars().take(64).collect::<String>());
+            || format!("`{}` is no address or block like `10.1.0.0/16`", text.chars().take(64).collect::<String>());
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
@@ -44,11 +44,11 @@ impl Net {
         if bits > most { Err(bad()) } else { Ok(Self { address, bits }) }
     }
 
-    /// Reads an address or block that configuration opens. What would open everything, or where a cloud hands out
-    /// credentials, is refused: no connection needs it.
+    /// Parses an address or block that configuration opens. A block that covers nearly everything, or a cloud's
+    /// metadata address, is refused: no connection needs it.
     ///
     /// # Errors
-    /// When it is no address or block, or opens too much.
+    /// When it is not an address or block, or opens too much.
     pub fn opened(text: &str) -> Result<Self, String> {
         let net = Self::parse(text)?;
         if let Some(address) = METADATA.iter().find(|address| net.contains(**address)) {
@@ -61,7 +61,7 @@ impl Net {
         Ok(net)
     }
 
-    /// Whether an address lies in it. An IPv4 address inside an IPv6 one does not count as IPv4.
+    /// Whether an address lies in the block. An IPv4 address inside an IPv6 one does not count as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {
@@ -78,14 +78,14 @@ impl Net {
     }
 }
 
-impl fmt::Display for Net {
+impl fmt::Display for IpNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let most = if self.address.is_ipv4() { 32 } else { 128 };
         if self.bits == most { write!(f, "{}", self.address) } else { write!(f, "{}/{}", self.address, self.bits) }
     }
 }
 
-/// Which forbidden part of the world an address lies in; nothing for the public internet.
+/// The forbidden block that an address lies in; nothing for the public internet.
 #[must_use]
 pub fn forbidden(address: IpAddr) -> Option<&'static str> {
     match address {
@@ -96,15 +96,15 @@ pub fn forbidden(address: IpAddr) -> Option<&'static str> {
 
 /// Whether every address may be reached: public, or opened by configuration.
 #[must_use]
-pub fn all_reachable(addresses: &[IpAddr], opened: &[Net]) -> bool {
+pub fn all_reachable(addresses: &[IpAddr], opened: &[IpNetwork]) -> bool {
     let open = |address: &IpAddr| forbidden(*address).is_none() || opened.iter().any(|net| net.contains(*address));
     !addresses.is_empty() && addresses.iter().all(open)
 }
 
-type Block4 = ([u8; 4], u8, &'static str);
+type ForbiddenV4Block = ([u8; 4], u8, &'static str);
 
-/// RFC 6890 and its successors, multicast, and the metadata address of a large cloud that is none of these.
-const BLOCKS_V4: [Block4; 17] = [
+/// RFC 6890 and its successors, multicast, and the metadata address of a large cloud that is in none of these blocks.
+const BLOCKS_V4: [ForbiddenV4Block; 17] = [
     ([0, 0, 0, 0], 8, "this network"),
     ([10, 0, 0, 0], 8, "private"),
     ([100, 64, 0, 0], 10, "shared by a carrier"),
@@ -125,7 +125,7 @@ const BLOCKS_V4: [Block4; 17] = [
 ];
 
 fn forbidden_v4(address: Ipv4Addr) -> Option<&'static str> {
-    let inside = |(block, bits, _): &&Block4| {
+    let inside = |(block, bits, _): &&ForbiddenV4Block| {
         let shift = 32 - u32::from(*bits);
         address.to_bits().checked_shr(shift) == u32::from_be_bytes(*block).checked_shr(shift)
     };
@@ -140,7 +140,7 @@ fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
     if address.is_loopback() {
         return Some("loopback");
     }
-    // An IPv4 address in disguise is refused as such, wherever it leads.
+    // An IPv4 address inside an IPv6 one is refused as such, wherever it leads.
     match (a, b, c, d, e, f) {
         (0, 0, 0, 0, 0, 0xffff) => return Some("IPv4 mapped"),
         (0, 0, 0, 0, 0, 0) => return Some("IPv4 compatible"),
@@ -244,7 +244,7 @@ mod tests {
         assert!(all_reachable(&addresses(&["1.1.1.1", "2606:4700::1111"]), &[]));
         assert!(!all_reachable(&addresses(&["1.1.1.1", "127.0.0.1"]), &[]));
         assert!(!all_reachable(&[], &[]));
-        let opened = [Net::parse("127.0.0.1").unwrap()];
+        let opened = [IpNetwork::parse("127.0.0.1").unwrap()];
         assert!(all_reachable(&addresses(&["1.1.1.1", "127.0.0.1"]), &opened));
         assert!(!all_reachable(&addresses(&["127.0.0.2"]), &opened));
         assert!(!all_reachable(&addresses(&["::ffff:127.0.0.1"]), &opened), "a mapped address is another one");
@@ -252,12 +252,12 @@ mod tests {
 
     #[test]
     fn blocks_read_and_hold_what_they_say() {
-        let net = Net::parse("10.1.0.0/16").unwrap();
+        let net = IpNetwork::parse("10.1.0.0/16").unwrap();
         assert!(net.contains("10.1.255.1".parse().unwrap()) && !net.contains("10.2.0.1".parse().unwrap()));
-        assert!(Net::parse("0.0.0.0/0").unwrap().contains("9.9.9.9".parse().unwrap()));
-        assert!(Net::parse("fd00::/8").unwrap().contains("fdff::1".parse().unwrap()));
+        assert!(IpNetwork::parse("0.0.0.0/0").unwrap().contains("9.9.9.9".parse().unwrap()));
+        assert!(IpNetwork::parse("fd00::/8").unwrap().contains("fdff::1".parse().unwrap()));
         for bad in ["", "10.1", "10.0.0.0/33", "::/129", "10.0.0.0/x", "localhost"] {
-            assert!(Net::parse(bad).is_err(), "{bad}");
+            assert!(IpNetwork::parse(bad).is_err(), "{bad}");
         }
     }
 }

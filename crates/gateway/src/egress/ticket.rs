@@ -1,8 +1,8 @@
 //! Tickets: what a worker holds instead of a credential.
 //!
-//! Takes the scope of one job; gives a text that egress understands for as long as the job may last. Promise: a
-//! ticket is good for its connection, hosts, operations and job alone, for at most two hours, in this process only:
-//! it is never written down, and only its hash is kept.
+//! Takes the scope of one job; gives a text that egress accepts for as long as the job may last. Promise: a ticket is
+//! valid only for its connection, hosts, operations and job, for at most two hours, in this process only: it is never
+//! written down, and only its hash is kept.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,24 +10,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::Method;
 use sha2::{Digest as _, Sha256};
 use sluice_core::ids::{ConnectionName, JobId, SecretName};
-use sluice_core::{Actor, Entropy, Span};
+use sluice_core::{Actor, Entropy, Millis};
 use zeroize::Zeroizing;
 
-use super::address::Target;
-use super::allow::{Connection, PathPattern};
-use super::credential::Credential;
-use super::no::EgressNo;
+use super::address::EgressUrl;
+use super::allow::{EgressConnection, PathPattern};
+use super::credential::OutgoingCredential;
+use super::error::EgressError;
 
-/// The longest a ticket is good for.
-pub const LONGEST: Span = Span::from_hours(2);
-/// What every ticket begins with.
+/// The longest lifetime of a ticket.
+pub const LONGEST: Millis = Millis::from_hours(2);
+/// The prefix of every ticket.
 const PREFIX: &str = "sgt_";
 
 /// The right to make some requests.
 #[derive(PartialEq, Eq)]
-pub struct Ticket(Zeroizing<String>);
+pub struct EgressTicket(Zeroizing<String>);
 
-impl Ticket {
+impl EgressTicket {
     /// A ticket as a worker presents it.
     #[must_use]
     pub fn presented(text: &str) -> Self {
@@ -45,103 +45,103 @@ impl Ticket {
     }
 }
 
-impl std::fmt::Debug for Ticket {
+impl std::fmt::Debug for EgressTicket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Ticket")
     }
 }
 
-/// One kind of request a ticket is good for.
+/// One kind of request that a ticket is valid for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operation {
+pub struct TicketOperation {
     /// The method.
     pub method: Method,
-    /// Paths it may ask for.
+    /// The paths it may request.
     pub path: PathPattern,
 }
 
-/// What a ticket is asked for.
+/// The scope that a ticket is requested for.
 #[derive(Debug, Clone)]
-pub struct Scope {
-    /// The job it is for.
+pub struct TicketScope {
+    /// The job.
     pub job: JobId,
-    /// The capability the job carries out: what the credential's own scope is checked against.
+    /// The capability that the job carries out: the credential's own scope is checked against it.
     pub capability: String,
-    /// Hosts it may reach, each by name.
+    /// The hosts it may reach, each by name.
     pub hosts: Vec<String>,
-    /// What it may do; nothing named: what the connection may.
-    pub operations: Vec<Operation>,
-    /// On whose behalf.
+    /// The operations it may carry out; an empty list means all operations of the connection.
+    pub operations: Vec<TicketOperation>,
+    /// The actor on whose behalf it acts.
     pub by: Actor,
-    /// How long; never more than [`LONGEST`].
-    pub lasts: Span,
+    /// Its lifetime; never more than [`LONGEST`].
+    pub lasts: Millis,
 }
 
-/// What a ticket stands for.
-pub(super) struct Grant {
-    pub connection: Arc<Connection>,
-    pub credential: Option<Arc<Credential>>,
+/// The rights behind a ticket.
+pub(super) struct TicketGrant {
+    pub connection: Arc<EgressConnection>,
+    pub credential: Option<Arc<OutgoingCredential>>,
     pub secret: Option<SecretName>,
-    scope: Scope,
-    until: Span,
+    scope: TicketScope,
+    until: Millis,
 }
 
-impl Grant {
+impl TicketGrant {
     pub(super) fn new(
-        connection: Arc<Connection>,
-        credential: Option<(SecretName, Credential)>,
-        scope: Scope,
-        now: Span,
+        connection: Arc<EgressConnection>,
+        credential: Option<(SecretName, OutgoingCredential)>,
+        scope: TicketScope,
+        now: Millis,
     ) -> Self {
         let until = now + scope.lasts.min(LONGEST);
         let (secret, credential) = credential.map(|(name, own)| (name, Arc::new(own))).unzip();
         Self { connection, credential, secret, scope, until }
     }
 
-    /// Whether a request is within it.
-    pub(super) fn admit(&self, method: &Method, target: &Target) -> Result<(), EgressNo> {
+    /// Checks whether a request is within the grant.
+    pub(super) fn admit(&self, method: &Method, target: &EgressUrl) -> Result<(), EgressError> {
         let host = self.scope.hosts.iter().any(|host| host == target.host());
-        let fits = |one: &Operation| one.method == *method && one.path.matches(target.path());
+        let fits = |one: &TicketOperation| one.method == *method && one.path.matches(target.path());
         let operation = self.scope.operations.is_empty() || self.scope.operations.iter().any(fits);
-        if host && operation { Ok(()) } else { Err(EgressNo::Ticket) }
+        if host && operation { Ok(()) } else { Err(EgressError::Ticket) }
     }
 }
 
 /// All tickets of this process.
 #[derive(Default)]
-pub(super) struct Tickets {
-    grants: Mutex<HashMap<[u8; 32], Arc<Grant>>>,
+pub(super) struct TicketTable {
+    grants: Mutex<HashMap<[u8; 32], Arc<TicketGrant>>>,
 }
 
-impl Tickets {
-    pub(super) fn issue(&self, grant: Grant, entropy: &dyn Entropy, now: Span) -> Ticket {
+impl TicketTable {
+    pub(super) fn issue(&self, grant: TicketGrant, entropy: &dyn Entropy, now: Millis) -> EgressTicket {
         let mut random = Zeroizing::new([0; 32]);
         entropy.fill(random.as_mut_slice());
-        let ticket = Ticket(Zeroizing::new(format!("{PREFIX}{}", sluice_core::hex::encode(random.as_slice()))));
+        let ticket = EgressTicket(Zeroizing::new(format!("{PREFIX}{}", sluice_core::hex::encode(random.as_slice()))));
         let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
         grants.retain(|_, grant| now < grant.until);
         grants.insert(ticket.hash(), Arc::new(grant));
         ticket
     }
 
-    pub(super) fn find(&self, ticket: &Ticket, now: Span) -> Result<Arc<Grant>, EgressNo> {
+    pub(super) fn find(&self, ticket: &EgressTicket, now: Millis) -> Result<Arc<TicketGrant>, EgressError> {
         let grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
         let grant = grants.get(&ticket.hash()).filter(|grant| now < grant.until);
-        grant.map(Arc::clone).ok_or(EgressNo::Ticket)
+        grant.map(Arc::clone).ok_or(EgressError::Ticket)
     }
 
-    /// Takes back what a job holds.
-    pub(super) fn end(&self, job: JobId) {
+    /// Revokes the tickets of a job.
+    pub(super) fn revoke_for_job(&self, job: JobId) {
         self.grants.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, grant| grant.scope.job != job);
     }
 
-    /// Takes back what goes through a connection.
-    pub(super) fn of_connection(&self, name: &ConnectionName) {
+    /// Revokes the tickets of a connection.
+    pub(super) fn revoke_for_connection(&self, name: &ConnectionName) {
         self.grants.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, grant| grant.connection.name != *name);
     }
 
-    /// Takes back what carries one of these secrets.
-    pub(super) fn without(&self, gone: impl Fn(&SecretName) -> bool) {
+    /// Revokes the tickets that carry one of these secrets.
+    pub(super) fn revoke_for_secrets(&self, gone: impl Fn(&SecretName) -> bool) {
         let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
         grants.retain(|_, grant| !grant.secret.as_ref().is_some_and(&gone));
     }

@@ -1,58 +1,58 @@
-//! Readers: whom an item is for, and what they are about to be shown.
+//! Readers: the agent that an item is for, and the record of what it is shown.
 //!
-//! Takes a call; gives what the intake has to know of it. Promise: what a read is about to show is kept with the call until
-//! it goes on record together with the answer; where nobody gathers, it goes on record by itself, at once.
+//! Takes a call; gives what the intake needs to know about it. Promise: what a read is about to show is kept with the
+//! call until it is recorded together with the answer; if nothing collects it, it is recorded at once by itself.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_core::hold::Hold;
 use sluice_core::ids::SessionId;
 use sluice_core::{AgentName, CallId};
-use sluice_store::Observation;
+use sluice_store::SessionObservation;
 
-use crate::services::Ask;
+use crate::services::ServiceRead;
 
-/// Whom an item is for.
+/// The reader of an item.
 #[derive(Debug, Clone)]
-pub struct Reader {
+pub struct ContentRecipient {
     /// The agent.
     pub agent: AgentName,
-    /// Its session, if it named one.
+    /// The session, if the call names one.
     pub session: Option<SessionId>,
     /// The call that asked for it.
     pub call: CallId,
-    /// Where it is kept what was shown, if whoever answers records it with the answer.
-    pub notes: Option<Notes>,
+    /// Collects what was shown, if it is recorded together with the answer.
+    pub notes: Option<PendingObservations>,
 }
 
-impl Reader {
-    /// Whoever made this call.
+impl ContentRecipient {
+    /// The agent that made this call.
     #[must_use]
-    pub fn of(ask: &Ask) -> Self {
-        let Ask { call, action, session, notes, .. } = ask;
+    pub fn of(ask: &ServiceRead) -> Self {
+        let ServiceRead { call, action, session, notes, .. } = ask;
         Self { agent: action.agent().clone(), session: *session, call: *call, notes: notes.clone() }
     }
 
-    /// Whoever made this write.
+    /// The agent that made this write.
     #[must_use]
     pub fn of_write(hold: &Hold) -> Self {
         Self { agent: hold.agent().clone(), session: hold.session, call: hold.call, notes: None }
     }
 }
 
-/// What a call is about to show, on its way into the record.
+/// What a call is about to show, until it is recorded.
 #[derive(Debug, Clone, Default)]
-pub struct Notes(Arc<Mutex<Vec<Observation>>>);
+pub struct PendingObservations(Arc<Mutex<Vec<SessionObservation>>>);
 
-impl Notes {
-    /// Keeps one more.
-    pub(super) fn put(&self, observation: Observation) {
+impl PendingObservations {
+    /// Adds one observation.
+    pub(super) fn put(&self, observation: SessionObservation) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(observation);
     }
 
-    /// All of them, the first one first; nothing is left.
+    /// Takes all observations, the first one first.
     #[must_use]
-    pub fn take(&self) -> Vec<Observation> {
+    pub fn take(&self) -> Vec<SessionObservation> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

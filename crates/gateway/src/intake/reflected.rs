@@ -1,16 +1,16 @@
-//! Secrets of the vault in what comes in: a service, a server or a mail that reflects one.
+//! Reflected secrets: removes vault secrets from incoming items.
 //!
-//! Takes an item before it is read and what was made of it after; takes out every secret in every spelling. Promise: no
-//! secret that is looked for reaches an agent or the database through the intake.
+//! Takes an item before it is read and its result afterwards; removes every secret in every spelling. Promise: no known
+//! secret reaches an agent or the database through the intake.
 
 use std::borrow::Cow;
 
 use sluice_content::leak::LiveSecrets;
 
-use super::{Cleaned, Incoming};
+use super::{CleanedContent, IncomingItem};
 
-/// An item as it came, without secrets.
-pub(super) fn without_secrets<'a>(item: &'a Incoming, secrets: &LiveSecrets) -> Cow<'a, Incoming> {
+/// An item as it arrived, without secrets.
+pub(super) fn without_secrets<'a>(item: &'a IncomingItem, secrets: &LiveSecrets) -> Cow<'a, IncomingItem> {
     let bytes = secrets.scrub(&item.bytes);
     let beside = item.beside.as_deref().and_then(|beside| secrets.scrub_text(beside));
     let (source, author) = (secrets.scrub_text(&item.source), secrets.scrub_text(&item.author));
@@ -25,8 +25,8 @@ pub(super) fn without_secrets<'a>(item: &'a Incoming, secrets: &LiveSecrets) -> 
     Cow::Owned(item)
 }
 
-/// What was made of it, without secrets: decoding, unpacking and leaving out markup may have put one together.
-pub(super) fn scrub(cleaned: &mut Cleaned, secrets: &LiveSecrets) {
+/// Removes secrets from the result: decoding, unpacking and removing markup may have put one together.
+pub(super) fn scrub(cleaned: &mut CleanedContent, secrets: &LiveSecrets) {
     if let Some(text) = secrets.scrub_text(&cleaned.text) {
         cleaned.text = text;
     }

@@ -1,9 +1,9 @@
-//! The outbox: what people have to know reaches them, and what they were shown stays true.
+//! The outbox: delivers messages to people, and keeps the messages that were shown up to date.
 //!
-//! One step: letters that show an open question which no longer is are changed to its outcome; messages that are due
-//! are taken, shown and marked; who has not answered is reminded, and then a second person is asked. Promise: at
-//! least once and harmless twice. Each step is on record before the next, so that a kill between any two repeats at
-//! most a letter, and every letter that arrived can be answered, once.
+//! One step: messages whose approval is decided are changed to its outcome; messages that are due are taken, shown and
+//! marked; people who have not answered are reminded, and then a second person is asked. Promise: delivery at least
+//! once, and a repeat is harmless. Each step is recorded before the next, so that a kill between any two repeats at
+//! most one message, and every message that arrived can be answered, once.
 
 mod notices;
 
@@ -13,37 +13,37 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, AgentName, ApprovalId, Span};
-use sluice_store::{Delivery, Message, Severity, Undelivered};
+use sluice_core::{Actor, AgentName, ApprovalId, Millis};
+use sluice_store::{ApprovalDelivery, MessageSeverity, OutboxMessage, UndeliveredMessage};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::tick;
-use crate::channels::letter::{self, hash};
-use crate::channels::{Channel, Fault, email, links, shown};
-use crate::config::{Person, Risk};
-use crate::gate::deciding::Question;
-use crate::{Gateway, No};
+use crate::channels::approval_message::{self, hash};
+use crate::channels::{Channel, ChannelError, email, links, rendering};
+use crate::config::{ConfiguredPerson, Risk};
+use crate::gate::deciding::ApprovalRequest;
+use crate::{CallError, Gateway};
 
-/// How often it looks by itself.
+/// How often the loop runs without a wake.
 const EVERY: Duration = Duration::from_millis(500);
 /// Most messages one step takes.
 const PAGE: u32 = 50;
-/// How long a message belongs to whoever took it.
-const LEASE: Span = Span::from_secs(60);
-/// The longest pause between two tries.
-const LONGEST_PAUSE: Span = Span::from_mins(5);
-/// So many questions of each agent reach a person in an hour, whatever other agents ask.
+/// How long a message belongs to the node that took it.
+const LEASE: Millis = Millis::from_secs(60);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Millis = Millis::from_mins(5);
+/// How many approvals of each agent reach a person in an hour, whatever other agents ask.
 const RESERVED: u32 = 3;
-/// News older than this are no news: nobody is woken for them.
-const OLD_NEWS: Span = Span::from_hours(24);
+/// Messages older than this are marked as delivered without notifying anybody.
+const OLD_NEWS: Millis = Millis::from_hours(24);
 
-/// The least time between the beginnings of two turns of listening: a server that answers at once must not keep us busy.
-const LISTEN_FLOOR: Span = Span::from_millis(500);
+/// The least time between the starts of two rounds of listening: a server that answers at once must not keep us busy.
+const LISTEN_FLOOR: Millis = Millis::from_millis(500);
 
-/// Channels at work, with what the loop remembers from step to step.
+/// The channels, with what the loop remembers from step to step.
 #[derive(Debug)]
-pub struct Outbox {
+pub struct OutboxLoop {
     channels: Vec<Arc<dyn Channel>>,
     notices: notices::NoticePace,
 }
@@ -55,17 +55,17 @@ pub(crate) fn spawn(
     channels: Vec<Arc<dyn Channel>>,
     stop: &watch::Receiver<bool>,
 ) {
-    // Without a channel nobody is told: what is written waits in the list of alerts.
+    // Without a channel nobody is notified: messages wait in the list of alerts.
     if channels.is_empty() {
         return;
     }
     for channel in &channels {
         loops.spawn(listen(Arc::clone(gw), Arc::clone(channel), stop.clone()));
     }
-    loops.spawn(run(Arc::clone(gw), Outbox::new(channels), stop.clone()));
+    loops.spawn(run(Arc::clone(gw), OutboxLoop::new(channels), stop.clone()));
 }
 
-async fn run(gw: Arc<Gateway>, outbox: Outbox, mut stop: watch::Receiver<bool>) {
+async fn run(gw: Arc<Gateway>, outbox: OutboxLoop, mut stop: watch::Receiver<bool>) {
     let mut failing = false;
     while tick(&mut stop, EVERY, gw.letters.notified()).await {
         match outbox.step(&gw).await {
@@ -73,13 +73,17 @@ async fn run(gw: Arc<Gateway>, outbox: Outbox, mut stop: watch::Receiver<bool>) 
             Err(no) if failing => drop(no),
             Err(no) => {
                 failing = true;
-                tracing::error!(code = no.refusal.code().as_str(), "people cannot be told: {}", no.refusal);
+                tracing::error!(
+                    code = no.refusal.code().as_str(),
+                    "messages to people cannot be delivered: {}",
+                    no.refusal
+                );
             }
         }
     }
 }
 
-/// Hears what people say over one channel, until told to stop.
+/// Receives answers over one channel, until told to stop.
 pub async fn listen(gw: Arc<Gateway>, channel: Arc<dyn Channel>, mut stop: watch::Receiver<bool>) {
     let mut failures = 0_u32;
     loop {
@@ -102,76 +106,79 @@ pub async fn listen(gw: Arc<Gateway>, channel: Arc<dyn Channel>, mut stop: watch
             break;
         }
     }
-    channel.leave(&gw).await;
+    channel.shut_down(&gw).await;
 }
 
-/// Listens once, after so many failures in a row. Gives how long to wait if that failed; the first time it is said.
-pub async fn turn(gw: &Gateway, channel: &dyn Channel, failures: u32) -> Option<Span> {
-    let Err(fault) = channel.hear(gw).await else {
-        gw.hearing.well(channel.name(), gw.now());
+/// Listens once, after so many failures in a row. Returns how long to wait if that failed; only the first failure is
+/// logged.
+pub async fn turn(gw: &Gateway, channel: &dyn Channel, failures: u32) -> Option<Millis> {
+    let Err(fault) = channel.receive_answers(gw).await else {
+        gw.hearing.mark_healthy(channel.name(), gw.now());
         return None;
     };
     if failures == 0 {
-        tracing::warn!("{} is not heard: {fault}", channel.name());
+        tracing::warn!("answers cannot be received over {}: {fault}", channel.name());
     }
-    if let Fault::Broken { why } = &fault
+    if let ChannelError::Broken { why } = &fault
         && failures == 0
     {
         alert(gw, channel.name(), why).await;
     }
-    if gw.hearing.failing(channel.name(), fault.to_string(), gw.now()) && !matches!(fault, Fault::Broken { .. }) {
-        not_reached(gw, channel.name(), &format!("people are not heard over it: {fault}")).await;
+    if gw.hearing.mark_failing(channel.name(), fault.to_string(), gw.now())
+        && !matches!(fault, ChannelError::Broken { .. })
+    {
+        not_reached(gw, channel.name(), &format!("answers cannot be received over it: {fault}")).await;
     }
     Some(pause_after(&fault, failures + 1))
 }
 
-/// A person has to look: somebody else may be using our name.
+/// Alerts people: another program may be using our identity.
 async fn alert(gw: &Gateway, channel: &str, why: &str) {
     let body = serde_json::json!({"channel": channel, "why": why});
     let id = MessageId::mint(gw.ids.as_ref());
-    let message = Message { id, topic: "channel.broken".into(), severity: Severity::Critical, body };
+    let message = OutboxMessage { id, topic: "channel.broken".into(), severity: MessageSeverity::Critical, body };
     if let Err(error) = gw.store.alert(message, Actor::Node(gw.store.node().clone())).await {
-        tracing::error!(code = error.code(), "an alert could not be kept");
+        tracing::error!(code = error.code(), "an alert could not be stored");
     }
 }
 
-/// People have to know, over another channel, that this one does not work.
+/// Tells people over another channel that this one does not work.
 async fn not_reached(gw: &Gateway, channel: &str, why: &str) {
     let body = serde_json::json!({"channel": channel, "why": why});
     let id = MessageId::mint(gw.ids.as_ref());
-    let message = Message { id, topic: "channel.failing".into(), severity: Severity::Warning, body };
+    let message = OutboxMessage { id, topic: "channel.failing".into(), severity: MessageSeverity::Warning, body };
     if let Err(error) = gw.store.alert(message, Actor::Node(gw.store.node().clone())).await {
-        tracing::error!(code = error.code(), "an alert could not be kept");
+        tracing::error!(code = error.code(), "an alert could not be stored");
     }
 }
 
-fn pause_after(fault: &Fault, failures: u32) -> Span {
+fn pause_after(fault: &ChannelError, failures: u32) -> Millis {
     match fault {
-        Fault::Later { after: Some(after), .. } => *after,
-        _ => Span::from_secs(1 << failures.min(9)).min(LONGEST_PAUSE),
+        ChannelError::Later { after: Some(after), .. } => *after,
+        _ => Millis::from_secs(1 << failures.min(9)).min(LONGEST_PAUSE),
     }
 }
 
-/// How showing a letter went.
+/// The outcome of showing a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ShowOutcome {
-    /// It is there, now or since before.
+enum ChannelShowOutcome {
+    /// The message is there, from now or from an earlier attempt.
     Shown,
-    /// The channel will never take it.
+    /// The channel will never accept it.
     Refused,
-    /// It is tried again after this long.
-    Later(Span),
+    /// It is tried again after this time.
+    Later(Millis),
 }
 
-/// Somebody to ask, over some channel.
+/// A person to ask: a channel and a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Target {
+struct DeliveryTarget {
     channel: usize,
     place: String,
 }
 
-impl Outbox {
-    /// Over these channels.
+impl OutboxLoop {
+    /// Makes an outbox for these channels.
     #[must_use]
     pub fn new(channels: Vec<Arc<dyn Channel>>) -> Self {
         Self { channels, notices: notices::NoticePace::default() }
@@ -180,10 +187,10 @@ impl Outbox {
     /// Does what is due.
     ///
     /// # Errors
-    /// When the database cannot be read or written. What a channel fails at is put off.
-    pub async fn step(&self, gw: &Gateway) -> Result<(), No> {
+    /// When the database cannot be read or written. A message that a channel fails to deliver is tried later.
+    pub async fn step(&self, gw: &Gateway) -> Result<(), CallError> {
         self.show_outcomes(gw).await?;
-        for message in gw.store.outbox(gw.now(), PAGE).await? {
+        for message in gw.store.due_messages(gw.now(), PAGE).await? {
             self.deliver(gw, message).await?;
         }
         self.remind(gw).await?;
@@ -191,69 +198,71 @@ impl Outbox {
         self.tell_notices(gw).await
     }
 
-    /// Letters whose question has its answer say so.
-    async fn show_outcomes(&self, gw: &Gateway) -> Result<(), No> {
+    /// Changes messages whose approval is decided to its outcome.
+    async fn show_outcomes(&self, gw: &Gateway) -> Result<(), CallError> {
         for delivery in gw.store.stale_deliveries(PAGE).await? {
-            let question = Question::read(gw, delivery.approval).await?;
+            let question = ApprovalRequest::read(gw, delivery.approval).await?;
             let state = question.card.approval.state.word();
             let Some(channel) = self.channels.iter().find(|channel| channel.name() == delivery.channel) else {
                 continue;
             };
             let Some(message) = delivery.message.clone() else { continue };
-            // The outcome goes to the letter with the question; a mail that asked to confirm cannot be changed.
+            // The outcome goes to the message with the approval request; a mail that asked to confirm cannot be
+            // changed.
             if delivery.proposal.is_some() && delivery.channel == email::NAME {
-                gw.store.delivery_shows(delivery, state).await?;
+                gw.store.record_delivery_shown(delivery, state).await?;
                 continue;
             }
-            match channel.edit(&delivery.place, &message, &letter::outcome(gw, &question)).await {
-                // What can never be changed is not tried for ever.
-                Ok(()) | Err(Fault::Refused { .. }) => gw.store.delivery_shows(delivery, state).await?,
+            match channel.edit(&delivery.place, &message, &approval_message::render_outcome(gw, &question)).await {
+                // A message that can never be changed is not tried again.
+                Ok(()) | Err(ChannelError::Refused { .. }) => gw.store.record_delivery_shown(delivery, state).await?,
                 Err(fault) => tracing::debug!("an outcome is not shown yet: {fault}"),
             }
         }
         Ok(())
     }
 
-    /// One message, to everyone it is for.
-    async fn deliver(&self, gw: &Gateway, due: Undelivered) -> Result<(), No> {
-        let Undelivered { message, attempts, created_at } = due;
-        if !gw.store.take_message(message.id, attempts, gw.now() + LEASE).await? {
+    /// Delivers one message to everyone it is for.
+    async fn deliver(&self, gw: &Gateway, due: UndeliveredMessage) -> Result<(), CallError> {
+        let UndeliveredMessage { message, attempts, created_at } = due;
+        if !gw.store.claim_outbox_message(message.id, attempts, gw.now() + LEASE).await? {
             return Ok(());
         }
         let old = gw.now().since(created_at) > OLD_NEWS;
         let later = match message.topic.as_str() {
             "approval.asked" => self.ask(gw, &message, attempts).await?,
             "approval.confirm" => self.confirm(gw, &message, attempts).await?,
-            _ if old || matches!(message.severity, Severity::Info | Severity::Action) => None,
+            _ if old || matches!(message.severity, MessageSeverity::Info | MessageSeverity::Action) => None,
             _ => self.tell(gw, &message, attempts).await,
         };
         match later {
-            None => gw.store.delivered(message.id).await?,
+            None => gw.store.mark_delivered(message.id).await?,
             Some(pause) => gw.store.deliver_later(message.id, gw.now() + pause).await?,
         }
         Ok(())
     }
 
-    /// Shows a question to everyone who is asked. Gives how long to wait where that was not possible.
-    async fn ask(&self, gw: &Gateway, message: &Message, attempts: u32) -> Result<Option<Span>, No> {
+    /// Shows an approval request to everyone who is asked. Returns how long to wait if that was not possible.
+    async fn ask(&self, gw: &Gateway, message: &OutboxMessage, attempts: u32) -> Result<Option<Millis>, CallError> {
         let id: Option<ApprovalId> = message.body.get("approval").and_then(|id| id.as_str()?.parse().ok());
         let Some(id) = id else { return Ok(None) };
-        let question = Question::read(gw, id).await?;
+        let question = ApprovalRequest::read(gw, id).await?;
         if !question.card.approval.state.is_open() || question.card.approval.is_over(gw.now()) {
             return Ok(None);
         }
-        // Somebody answered a letter that shows fewer writes than the question covers now.
+        // A person answered a message that shows fewer writes than the approval covers now.
         let again = message.body.get("again").and_then(serde_json::Value::as_bool) == Some(true);
         let least = if again { question.card.approval.items } else { 0 };
         let mut later = None;
         for ways in self.asked(gw, &question) {
-            // Where a channel will never take it, or has not worked for a while, the person is asked over their next one.
+            // If a channel will never accept it, or has not worked for a while, the person is asked over their next
+            // channel.
             for target in ways {
                 match self.show(gw, &question, &target, (attempts, least)).await? {
-                    ShowOutcome::Shown => break,
-                    ShowOutcome::Refused => {}
-                    ShowOutcome::Later(pause) => {
-                        later = Some(later.map_or(pause, |known: Span| known.min(pause)));
+                    ChannelShowOutcome::Shown => break,
+                    ChannelShowOutcome::Refused => {}
+                    ChannelShowOutcome::Later(pause) => {
+                        later = Some(later.map_or(pause, |known: Millis| known.min(pause)));
                         if !self.is_down(gw, &target) {
                             break;
                         }
@@ -264,162 +273,168 @@ impl Outbox {
         Ok(later)
     }
 
-    fn is_down(&self, gw: &Gateway, target: &Target) -> bool {
+    fn is_down(&self, gw: &Gateway, target: &DeliveryTarget) -> bool {
         self.channels.get(target.channel).is_some_and(|channel| gw.sending.is_down(channel.name(), gw.now()))
     }
 
-    /// Sends back what was understood of a reply, for its person to confirm.
-    async fn confirm(&self, gw: &Gateway, message: &Message, attempts: u32) -> Result<Option<Span>, No> {
+    /// Sends back what was understood of a reply, for the person to confirm.
+    async fn confirm(&self, gw: &Gateway, message: &OutboxMessage, attempts: u32) -> Result<Option<Millis>, CallError> {
         let Some(proposal) = gw.store.proposed_answer(message.id).await? else { return Ok(None) };
-        let question = Question::read(gw, proposal.approval).await?;
+        let question = ApprovalRequest::read(gw, proposal.approval).await?;
         let over = !question.card.approval.state.is_open() || question.card.approval.is_over(gw.now());
         let channel = self.channels.iter().find(|channel| channel.name() == proposal.channel);
         let Some(channel) = channel.filter(|_| !over) else { return Ok(None) };
-        let sent = |known: &Delivery| known.proposal == Some(proposal.id) && known.message.is_some();
+        let sent = |known: &ApprovalDelivery| known.proposal == Some(proposal.id) && known.message.is_some();
         if gw.store.deliveries(proposal.approval).await?.iter().any(sent) {
             return Ok(None);
         }
         let (secret, place) = (secret(gw), (channel.name(), proposal.place.as_str()));
         let covered = (question.card.items.as_slice(), Some(proposal.id));
-        let delivery = gw.store.open_letter(proposal.approval, place, hash(&secret), covered).await?;
-        let room = (channel.room(), ceiling(gw, channel.name()));
-        let letter = letter::confirmation(gw, &question, &proposal, room, secret);
+        let delivery = gw.store.open_confirmation_delivery(proposal.approval, place, hash(&secret), covered).await?;
+        let room = (channel.max_message_chars(), ceiling(gw, channel.name()));
+        let letter = approval_message::render_confirmation(gw, &question, &proposal, room, secret);
         Ok(match self.send(gw, channel.as_ref(), (delivery, &letter), attempts).await? {
-            ShowOutcome::Shown | ShowOutcome::Refused => None,
-            ShowOutcome::Later(pause) => Some(pause),
+            ChannelShowOutcome::Shown | ChannelShowOutcome::Refused => None,
+            ChannelShowOutcome::Later(pause) => Some(pause),
         })
     }
 
-    /// Hands a letter that is on record to its channel, and writes down what came of it.
+    /// Gives a recorded message to its channel, and records the outcome.
     async fn send(
         &self,
         gw: &Gateway,
         channel: &dyn Channel,
-        (delivery, letter): (Delivery, &letter::Letter),
+        (delivery, letter): (ApprovalDelivery, &approval_message::ApprovalMessage),
         tries: u32,
-    ) -> Result<ShowOutcome, No> {
+    ) -> Result<ChannelShowOutcome, CallError> {
         let (name, now) = (channel.name(), gw.now());
         match channel.show(letter).await {
             Ok(message) => {
-                gw.store.delivery_sent(delivery, message).await?;
-                gw.sending.well(name, now);
-                Ok(ShowOutcome::Shown)
+                gw.store.record_delivery_sent(delivery, message).await?;
+                gw.sending.mark_healthy(name, now);
+                Ok(ChannelShowOutcome::Shown)
             }
-            Err(Fault::Refused { why }) => {
-                tracing::warn!("a question cannot be shown over {name}: {why}");
-                let slot = now.as_millis() / i64::try_from(Span::from_hours(1).as_millis()).unwrap_or(i64::MAX);
+            Err(ChannelError::Refused { why }) => {
+                tracing::warn!("an approval request cannot be shown over {name}: {why}");
+                let slot = now.as_millis() / i64::try_from(Millis::from_hours(1).as_millis()).unwrap_or(i64::MAX);
                 let news = format!("refused:{}:{slot}", delivery.place);
-                gw.store.delivery_refused(delivery, &why).await?;
-                // The channel answers; it is this place that does not take letters. People hear so once an hour.
-                gw.sending.well(name, now);
-                if !gw.store.has_heard(name, &news).await? {
-                    gw.store.hear(name, &news, None).await?;
-                    not_reached(gw, name, &format!("a question was refused for good: {why}")).await;
+                gw.store.record_delivery_refused(delivery, &why).await?;
+                // The channel works; only this place does not accept messages. People are told so once an hour.
+                gw.sending.mark_healthy(name, now);
+                if !gw.store.has_channel_news(name, &news).await? {
+                    gw.store.record_channel_news(name, &news, None).await?;
+                    not_reached(gw, name, &format!("an approval request was permanently refused: {why}")).await;
                 }
-                Ok(ShowOutcome::Refused)
+                Ok(ChannelShowOutcome::Refused)
             }
             Err(fault) => {
-                tracing::debug!("a question is not shown yet: {fault}");
+                tracing::debug!("an approval request is not shown yet: {fault}");
                 let pause = pause_after(&fault, tries);
-                gw.store.delivery_failed(delivery, &fault.to_string(), now + pause).await?;
+                gw.store.record_delivery_failed(delivery, &fault.to_string(), now + pause).await?;
                 self.sending_fails(gw, name, &fault).await;
-                Ok(ShowOutcome::Later(pause))
+                Ok(ChannelShowOutcome::Later(pause))
             }
         }
     }
 
-    /// A channel did not take something. Once that has lasted, people are told over another one.
-    async fn sending_fails(&self, gw: &Gateway, name: &'static str, fault: &Fault) {
-        if gw.sending.failing(name, fault.to_string(), gw.now()) {
+    /// A channel did not accept a message. If that lasts, people are told over another channel.
+    async fn sending_fails(&self, gw: &Gateway, name: &'static str, fault: &ChannelError) {
+        if gw.sending.mark_failing(name, fault.to_string(), gw.now()) {
             not_reached(gw, name, &format!("nothing is delivered over it: {fault}")).await;
         }
     }
 
-    /// Shows a question at one place, unless it was shown there with at least so many of its writes. Gives how long to
-    /// wait if that is not possible now.
+    /// Shows an approval request at one place, unless it was shown there with at least so many of its writes. Returns
+    /// how long to wait if that is not possible now.
     async fn show(
         &self,
         gw: &Gateway,
-        question: &Question,
-        target: &Target,
+        question: &ApprovalRequest,
+        target: &DeliveryTarget,
         (tries, least): (u32, u32),
-    ) -> Result<ShowOutcome, No> {
-        let Some(channel) = self.channels.get(target.channel) else { return Ok(ShowOutcome::Refused) };
+    ) -> Result<ChannelShowOutcome, CallError> {
+        let Some(channel) = self.channels.get(target.channel) else { return Ok(ChannelShowOutcome::Refused) };
         let (id, name) = (question.card.approval.id, channel.name());
         let items = &question.card.items;
-        let here = |known: &Delivery| {
+        let here = |known: &ApprovalDelivery| {
             let is_sent = known.channel == name && known.place == target.place && known.message.is_some();
             is_sent && (least == 0 || known.covers(items) >= least)
         };
         let before = gw.store.deliveries(id).await?;
         if before.iter().any(here) {
-            return Ok(ShowOutcome::Shown);
+            return Ok(ChannelShowOutcome::Shown);
         }
-        let at = |known: &&Delivery| known.channel == name && known.place == target.place;
+        let at = |known: &&ApprovalDelivery| known.channel == name && known.place == target.place;
         if before.iter().filter(at).any(|known| known.shown == "refused") {
-            return Ok(ShowOutcome::Refused);
+            return Ok(ChannelShowOutcome::Refused);
         }
         if self.is_too_much(gw, channel.as_ref(), &target.place, &question.card.approval.agent).await? {
-            return Ok(ShowOutcome::Later(Span::from_mins(1)));
+            return Ok(ChannelShowOutcome::Later(Millis::from_mins(1)));
         }
         let ceiling = ceiling(gw, name);
         let secret = secret(gw);
-        // On record first: if we are killed after sending, whoever got the letter can still answer it.
+        // Recorded first: if we are killed after sending, the person who got the message can still answer it.
         let delivery = gw.store.open_delivery(id, (name, &target.place), hash(&secret), items).await?;
-        let letter = letter::letter(gw, question, &target.place, (channel.room(), ceiling), secret);
+        let letter = approval_message::render_request(
+            gw,
+            question,
+            &target.place,
+            (channel.max_message_chars(), ceiling),
+            secret,
+        );
         if let Some(findings) = &letter.withheld {
-            gw.store.withheld(id, name, findings.clone()).await?;
+            gw.store.record_content_withheld(id, name, findings.clone()).await?;
         }
         let link = match links::alone_at(gw, name, &target.place) {
-            Some(person) => links::link(gw, id, person, name).await?,
+            Some(person) => links::create_link(gw, id, person, name).await?,
             None => None,
         };
-        // A chat has little room; a mailbox is where people keep things.
-        let end = if name == email::NAME { letter::checkpoint(gw) } else { String::new() };
+        // A chat has little room; a mailbox is an archive.
+        let end = if name == email::NAME { approval_message::checkpoint(gw) } else { String::new() };
         let letter = letter.with_link(link.as_deref()).with_end(&end);
         self.send(gw, channel.as_ref(), (delivery, &letter), tries).await
     }
 
-    /// Whether somebody has had as many questions as they can read in an hour: of this agent, or of all. They are told so
-    /// once an hour for each agent whose questions wait. The questions stay open and are sent later.
+    /// Whether a place has had as many approval requests as a person can read in an hour: of this agent, or of all. The
+    /// person is told so once an hour for each agent whose requests wait. The requests stay open and are sent later.
     async fn is_too_much(
         &self,
         gw: &Gateway,
         channel: &dyn Channel,
         place: &str,
         agent: &AgentName,
-    ) -> Result<bool, No> {
-        let hour = Span::from_hours(1);
+    ) -> Result<bool, CallError> {
+        let hour = Millis::from_hours(1);
         let approvals = &gw.config.approvals;
         let since = gw.now() - hour;
-        let own = gw.store.shown_of_agent_since(channel.name(), place, agent.clone(), since).await?;
-        let all = gw.store.shown_since(channel.name(), place, since).await?;
-        // However many questions others have asked, the first ones of an agent reach people.
+        let own = gw.store.count_shown_of_agent_since(channel.name(), place, agent.clone(), since).await?;
+        let all = gw.store.count_shown_since(channel.name(), place, since).await?;
+        // However many requests other agents make, the first ones of an agent reach people.
         let is_full = all >= approvals.prompts_per_hour && own >= RESERVED.min(approvals.prompts_per_hour);
         if own < approvals.prompts_per_agent && !is_full {
             return Ok(false);
         }
         let slot = gw.now().as_millis() / i64::try_from(hour.as_millis()).unwrap_or(i64::MAX);
         let news = format!("folded:{place}:{agent}:{slot}");
-        if !gw.store.has_heard(channel.name(), &news).await? {
-            let waiting = gw.store.open_not_shown(channel.name(), place, agent.clone()).await?;
-            let more = if waiting == 1 { "more question" } else { "more questions" };
+        if !gw.store.has_channel_news(channel.name(), &news).await? {
+            let waiting = gw.store.count_open_not_shown(channel.name(), place, agent.clone()).await?;
+            let more = if waiting == 1 { "more approval request" } else { "more approval requests" };
             let text = format!("agent {agent} has {waiting} {more} waiting. See all: sluice approvals list");
             if channel.say(place, None, &text).await.is_ok() {
-                gw.store.hear(channel.name(), &news, None).await?;
+                gw.store.record_channel_news(channel.name(), &news, None).await?;
             }
         }
         Ok(true)
     }
 
-    /// Tells everyone something that is no question.
-    async fn tell(&self, gw: &Gateway, message: &Message, attempts: u32) -> Option<Span> {
-        let text = shown::news(gw, message) + &letter::checkpoint(gw);
+    /// Sends everyone a message that is not an approval request.
+    async fn tell(&self, gw: &Gateway, message: &OutboxMessage, attempts: u32) -> Option<Millis> {
+        let text = rendering::render_notice(gw, message) + &approval_message::checkpoint(gw);
         let mut later = None;
-        // News about a channel go over another one, where the person has one.
+        // A message about a channel goes over another one, if the person has one.
         let about = message.body.get("channel").and_then(serde_json::Value::as_str);
         for mut ways in self.ways(gw.config.approvals.people.iter()) {
-            let is_poor = |target: &Target| {
+            let is_poor = |target: &DeliveryTarget| {
                 let name = self.channels.get(target.channel).map(|channel| channel.name());
                 name.is_some_and(|name| Some(name) == about || gw.sending.is_down(name, gw.now()))
             };
@@ -429,11 +444,11 @@ impl Outbox {
                 let Some(channel) = self.channels.get(target.channel) else { continue };
                 match channel.say(&target.place, None, &text).await {
                     Ok(()) => {
-                        gw.sending.well(channel.name(), gw.now());
+                        gw.sending.mark_healthy(channel.name(), gw.now());
                         pause = None;
                         break;
                     }
-                    Err(Fault::Refused { .. }) => {}
+                    Err(ChannelError::Refused { .. }) => {}
                     Err(fault) => {
                         self.sending_fails(gw, channel.name(), &fault).await;
                         pause = Some(pause_after(&fault, attempts));
@@ -445,8 +460,8 @@ impl Outbox {
         later
     }
 
-    /// Who is asked: whom the request names, or everyone who is not kept for later.
-    fn asked(&self, gw: &Gateway, question: &Question) -> Vec<Vec<Target>> {
+    /// The people who are asked: those whom the request names, or everyone who is not kept for later.
+    fn asked(&self, gw: &Gateway, question: &ApprovalRequest) -> Vec<Vec<DeliveryTarget>> {
         let named = question.filed.as_ref().and_then(|filed| {
             let (channel, place) = (filed.request.channel.as_deref()?, filed.request.place.clone()?);
             Some((channel, place))
@@ -454,21 +469,21 @@ impl Outbox {
         match named {
             Some((channel, place)) => {
                 let at = self.channels.iter().position(|known| known.name() == channel);
-                at.map(|channel| vec![Target { channel, place }]).into_iter().collect()
+                at.map(|channel| vec![DeliveryTarget { channel, place }]).into_iter().collect()
             }
             None => {
                 let second = &gw.config.approvals.second;
-                let first = |person: &&Person| !second.contains(&person.name);
+                let first = |person: &&ConfiguredPerson| !second.contains(&person.name);
                 self.ways(gw.config.approvals.people.iter().filter(first))
             }
         }
     }
 
-    /// How each of these people can be reached, their first channel first. Two people in one chat see one letter.
-    fn ways<'a>(&self, people: impl Iterator<Item = &'a Person>) -> Vec<Vec<Target>> {
-        let mut all: Vec<Vec<Target>> = Vec::new();
+    /// How each of these people can be reached, their first channel first. Two people in one chat see one message.
+    fn ways<'a>(&self, people: impl Iterator<Item = &'a ConfiguredPerson>) -> Vec<Vec<DeliveryTarget>> {
+        let mut all: Vec<Vec<DeliveryTarget>> = Vec::new();
         for person in people {
-            let ways: Vec<Target> = self.targets_of(person);
+            let ways: Vec<DeliveryTarget> = self.targets_of(person);
             if !ways.is_empty() && !all.iter().any(|known| known.first() == ways.first()) {
                 all.push(ways);
             }
@@ -477,17 +492,17 @@ impl Outbox {
     }
 
     /// Every channel over which a person can be reached.
-    fn targets_of(&self, person: &Person) -> Vec<Target> {
+    fn targets_of(&self, person: &ConfiguredPerson) -> Vec<DeliveryTarget> {
         let target = |(channel, known): (usize, &Arc<dyn Channel>)| {
-            person.place(known.name()).map(|place| Target { channel, place })
+            person.place(known.name()).map(|place| DeliveryTarget { channel, place })
         };
         self.channels.iter().enumerate().filter_map(target).collect()
     }
 
-    /// Who has not answered hears of it once more.
-    async fn remind(&self, gw: &Gateway) -> Result<(), No> {
+    /// Reminds people who have not answered, once.
+    async fn remind(&self, gw: &Gateway) -> Result<(), CallError> {
         let after = gw.config.approvals.remind_after;
-        if after == Span::ZERO {
+        if after == Millis::ZERO {
             return Ok(());
         }
         for delivery in gw.store.unanswered_deliveries(gw.now(), gw.now() - after, PAGE).await? {
@@ -496,17 +511,17 @@ impl Outbox {
             };
             let text = format!("Still waiting for an answer: {}", delivery.approval);
             match channel.say(&delivery.place, delivery.message.as_deref(), &text).await {
-                Ok(()) | Err(Fault::Refused { .. }) => gw.store.delivery_reminded(delivery).await?,
-                Err(fault) => tracing::debug!("nobody is reminded yet: {fault}"),
+                Ok(()) | Err(ChannelError::Refused { .. }) => gw.store.record_delivery_reminded(delivery).await?,
+                Err(fault) => tracing::debug!("a reminder is not sent yet: {fault}"),
             }
         }
         Ok(())
     }
 
-    /// Where nobody answers, a second person is asked.
-    async fn escalate(&self, gw: &Gateway) -> Result<(), No> {
+    /// Asks a second person if nobody answers.
+    async fn escalate(&self, gw: &Gateway) -> Result<(), CallError> {
         let approvals = &gw.config.approvals;
-        let second = |person: &&Person| approvals.second.contains(&person.name);
+        let second = |person: &&ConfiguredPerson| approvals.second.contains(&person.name);
         let everyone = self.ways(approvals.people.iter().filter(second));
         if everyone.is_empty() {
             return Ok(());
@@ -515,10 +530,10 @@ impl Outbox {
             if gw.now().since(open.asked_at) < approvals.escalate_after || open.is_over(gw.now()) {
                 continue;
             }
-            let question = Question::read(gw, open.id).await?;
+            let question = ApprovalRequest::read(gw, open.id).await?;
             for ways in &everyone {
                 for target in ways {
-                    if self.show(gw, &question, target, (1, 0)).await? != ShowOutcome::Refused
+                    if self.show(gw, &question, target, (1, 0)).await? != ChannelShowOutcome::Refused
                         && !self.is_down(gw, target)
                     {
                         break;
@@ -538,7 +553,7 @@ fn ceiling(gw: &Gateway, channel: &str) -> Risk {
     }
 }
 
-/// 128 bits nobody can guess, as 22 characters.
+/// A random secret of 128 bits, as 22 characters.
 fn secret(gw: &Gateway) -> String {
     let mut bytes = [0; 16];
     gw.entropy.fill(&mut bytes);

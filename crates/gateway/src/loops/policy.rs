@@ -1,8 +1,8 @@
-//! Reload: the rules follow their files.
+//! Policy reload: puts the rules in force when their files change.
 //!
-//! Watches the policy folder and takes a nudge (SIGHUP, an operator). Promise: either all of the new rules
-//! are in force or all of the old; files that are still being written are not read, broken ones change nothing,
-//! and people are told once, with the place.
+//! Watches the policy folder and reacts to a request (SIGHUP, an operator). Promise: either all of the new rules
+//! are in force or all of the old; files that are still being written are not read, broken files change nothing,
+//! and people are notified once, with the place of the error.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,42 +11,42 @@ use std::time::{Duration, SystemTime};
 use notify::{RecursiveMode, Watcher as _};
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{Actor, Span};
-use sluice_store::{Message, Severity};
+use sluice_core::{Actor, Millis};
+use sluice_store::{MessageSeverity, OutboxMessage};
 use tokio::sync::{MutexGuard, Notify, watch};
 
 use super::tick;
 use crate::policies;
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-/// How often the folder is looked at without being told.
+/// How often the folder is checked without an event.
 const EVERY: Duration = Duration::from_secs(2);
-/// How often while someone is writing.
+/// How often the folder is checked while its files change.
 const CLOSELY: Duration = Duration::from_millis(100);
-/// How long the files must have been left alone before they are read. Half of a file can be valid, and looser.
-const STILL: Span = Span::from_millis(300);
-/// Most of a refusal that an alert repeats.
+/// How long the files must be unchanged before they are read. Half of a file can be valid, and less strict.
+const STILL: Millis = Millis::from_millis(300);
+/// How much of a refusal an alert repeats, in characters.
 const WHY: usize = 600;
 
-/// What the folder looked like.
-type Stamp = Vec<(PathBuf, u64, Option<SystemTime>)>;
+/// The files of the folder with their sizes and times.
+type PolicyFolderStamp = Vec<(PathBuf, u64, Option<SystemTime>)>;
 
-/// The state of the files: as read, or being changed.
+/// The state of the files: as read, or changing.
 #[derive(Debug)]
-pub(super) struct Files {
-    read: Stamp,
+pub(super) struct PolicyFilesState {
+    read: PolicyFolderStamp,
     /// What they look like now, and since when, in time since boot.
-    changing: Option<(Stamp, Span)>,
+    changing: Option<(PolicyFolderStamp, Millis)>,
 }
 
-impl Files {
-    /// As they were read.
-    pub(super) const fn read(read: Stamp) -> Self {
+impl PolicyFilesState {
+    /// The state right after the files were read.
+    pub(super) const fn read(read: PolicyFolderStamp) -> Self {
         Self { read, changing: None }
     }
 
-    /// Looks at them. True when they are others than were read, and nobody has touched them for a while.
-    pub(super) fn look(&mut self, now: Stamp, boot: Span) -> bool {
+    /// Checks the files. Returns true if they differ from what was read, and have been unchanged for a while.
+    pub(super) fn look(&mut self, now: PolicyFolderStamp, boot: Millis) -> bool {
         if now == self.read {
             self.changing = None;
             return false;
@@ -75,8 +75,8 @@ impl Files {
 pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     let changed = Arc::new(Notify::new());
     let tell = Arc::clone(&changed);
-    // Looking at the folder is an event too. Told of it, the loop would look again at once and for ever, never
-    // giving way, and whatever woke on its thread would starve behind it.
+    // Reading the folder is an event too. If the loop reacted to it, it would read again at once, forever and without
+    // yielding, and other tasks on its thread would starve.
     let heard = move |event: notify::Result<notify::Event>| {
         if event.is_ok_and(|event| event.kind.is_access()) {
             return;
@@ -88,9 +88,9 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
         Ok(watcher)
     });
     if let Err(error) = &watcher {
-        tracing::warn!("the policy folder cannot be watched ({error}); it is looked at every two seconds");
+        tracing::warn!("the policy folder cannot be watched ({error}); it is checked every two seconds");
     }
-    let mut files = Files::read(policies::stamp(&gw.config.policies));
+    let mut files = PolicyFilesState::read(policies::stamp(&gw.config.policies));
     while tick(&mut stop, files.pace(), changed.notified()).await {
         if !files.look(policies::stamp(&gw.config.policies), gw.clock.since_boot()) {
             continue;
@@ -104,53 +104,61 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// Loads the policy folder anew. Gives the version if it is another one than before.
+/// Reloads the policy folder. Returns the version if it has changed.
 ///
 /// # Errors
-/// When the files are broken: the old rules stay. People are told.
-pub async fn reload(gw: &Gateway, by: Actor) -> Result<Option<String>, No> {
-    // One after the other: whoever read the files before they changed must not have the last word.
+/// When the files are broken: the old rules stay in force, and people are notified.
+pub async fn reload(gw: &Gateway, by: Actor) -> Result<Option<String>, CallError> {
+    // One reload at a time: a reload that read the files before they changed must not win.
     let turn = gw.reloading.lock().await;
     reload_in_turn(gw, by, &turn).await
 }
 
-/// Puts files in force in place of those in the folder. Gives the version before, and whether it is another one now.
+/// Replaces the files of the folder and puts them in force. Returns the version before, and whether the version has
+/// changed.
 ///
 /// # Errors
-/// When other rules are in force than whoever sends them has seen, or the files are broken: then nothing is written.
+/// When the rules in force are not those that the sender has seen, or the files are broken: then nothing is written.
 pub async fn put_in_force(
     gw: &Gateway,
     files: &serde_json::Map<String, serde_json::Value>,
     if_version: Option<String>,
     by: Actor,
-) -> Result<(String, bool), No> {
+) -> Result<(String, bool), CallError> {
     let turn = gw.reloading.lock().await;
     let before = gw.policy.get().version().to_owned();
     if if_version.is_some_and(|seen| seen != before) {
-        return Err(No::saying(Code::StoreConflict, &format!("the rules in force are {before}")));
+        return Err(CallError::with_text(
+            Code::StoreConflict,
+            &format!("the rules have changed: version {before} is in force now"),
+        ));
     }
-    // Tried without consequence, so that broken files never reach the folder.
+    // Tested without putting them in force, so that broken files never reach the folder.
     policies::try_out(&policies::from_json(files)?, &gw.catalogue.known())?;
     policies::write(&gw.config.policies, files)
-        .map_err(|error| No::from(Refusal::new(Code::GatewayUnavailable).because(error)))?;
+        .map_err(|error| CallError::from(Refusal::new(Code::GatewayUnavailable).with_source(error)))?;
     let changed = reload_in_turn(gw, by, &turn).await?.is_some();
     Ok((before, changed))
 }
 
-/// As [`reload`], for someone who has the turn already: who writes the files has it until they are in force, so
-/// that the record names them and not the watcher that saw the files change.
-pub(crate) async fn reload_in_turn(gw: &Gateway, by: Actor, _turn: &MutexGuard<'_, ()>) -> Result<Option<String>, No> {
+/// Like [`reload`], for a caller that holds the lock already: a caller that writes the files keeps it until they are in
+/// force, so that the audit log names that caller and not the watcher that saw the files change.
+pub(crate) async fn reload_in_turn(
+    gw: &Gateway,
+    by: Actor,
+    _turn: &MutexGuard<'_, ()>,
+) -> Result<Option<String>, CallError> {
     let before = gw.policy.get().version().to_owned();
     let known = gw.catalogue.known();
     let folder = &gw.config.policies;
-    // Rules that fail their own tests are refused here as they are where they are sent. What cannot be read is for the
-    // loading to say.
-    let found = policies::Found::folder(folder);
+    // Rules that fail their own tests are refused here, as they are when they are sent. Files that cannot be read are
+    // reported by the loading.
+    let found = policies::PolicyFiles::folder(folder);
     let tried = if found.faults.is_empty() { policies::try_out(&found.sources, &known) } else { Ok(()) };
     match tried.and_then(|()| policies::load(gw, folder, &known)) {
         Ok((version, sources)) if version != before => {
-            gw.store.policy_loaded(version.clone(), sources, by).await?;
-            gw.events.wrote();
+            gw.store.record_policy_loaded(version.clone(), sources, by).await?;
+            gw.events.notify_written();
             Ok(Some(version))
         }
         Ok(_) => Ok(None),
@@ -158,7 +166,7 @@ pub(crate) async fn reload_in_turn(gw: &Gateway, by: Actor, _turn: &MutexGuard<'
             let why: String = no.refusal.to_string().chars().take(WHY).collect();
             let body = serde_json::json!({"stays": before, "why": why});
             let id = MessageId::mint(gw.ids.as_ref());
-            let alert = Message { id, topic: "policy.refused".into(), severity: Severity::Warning, body };
+            let alert = OutboxMessage { id, topic: "policy.refused".into(), severity: MessageSeverity::Warning, body };
             gw.store.alert(alert, Actor::Node(gw.store.node().clone())).await?;
             Err(no)
         }
@@ -169,16 +177,16 @@ pub(crate) async fn reload_in_turn(gw: &Gateway, by: Actor, _turn: &MutexGuard<'
 mod tests {
     use super::*;
 
-    fn stamp(size: u64) -> Stamp {
+    fn stamp(size: u64) -> PolicyFolderStamp {
         vec![(PathBuf::from("org.yaml"), size, None)]
     }
 
     #[test]
     fn files_are_read_once_they_have_been_left_alone() {
-        let at = Span::from_millis;
-        let mut files = Files { read: stamp(100), changing: None };
+        let at = Millis::from_millis;
+        let mut files = PolicyFilesState { read: stamp(100), changing: None };
         assert!(!files.look(stamp(100), at(0)));
-        // Emptied, half written, whole: each is another look from the beginning.
+        // Empty, half written, complete: each change starts the wait again.
         assert!(!files.look(stamp(0), at(1_000)));
         assert!(!files.look(stamp(60), at(1_250)));
         assert!(!files.look(stamp(110), at(1_500)));
@@ -191,9 +199,9 @@ mod tests {
 
     #[test]
     fn a_change_taken_back_is_none() {
-        let mut files = Files { read: stamp(100), changing: None };
-        assert!(!files.look(stamp(0), Span::from_secs(1)));
-        assert!(!files.look(stamp(100), Span::from_secs(2)));
-        assert!(!files.look(stamp(0), Span::from_secs(3)), "the wait begins anew");
+        let mut files = PolicyFilesState { read: stamp(100), changing: None };
+        assert!(!files.look(stamp(0), Millis::from_secs(1)));
+        assert!(!files.look(stamp(100), Millis::from_secs(2)));
+        assert!(!files.look(stamp(0), Millis::from_secs(3)), "the wait begins anew");
     }
 }

@@ -1,6 +1,6 @@
-//! Reload: proxies follow their files, as the rules do.
+//! Proxy reload: puts declarations of security proxies in force when their files change.
 //!
-//! Promise: files that are still being written are not read; what is wrong with one changes nothing.
+//! Promise: files that are still being written are not read; an error in one changes nothing.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use notify::{RecursiveMode, Watcher as _};
 use sluice_core::Actor;
 use tokio::sync::{Notify, watch};
 
-use super::policy::Files;
+use super::policy::PolicyFilesState;
 use super::tick;
-use crate::proxies::reload::{Changes, reload};
+use crate::proxies::reload::{ProxiesReloadSummary, reload};
 use crate::{Gateway, policies};
 
 /// Runs the loop.
@@ -19,23 +19,23 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     let changed = Arc::new(Notify::new());
     let tell = Arc::clone(&changed);
     let heard = move |event: notify::Result<notify::Event>| {
-        // Looking at the folder is an event too, and would have it looked at for ever.
+        // Reading the folder is an event too, and would cause the next read, forever.
         if event.is_ok_and(|event| !event.kind.is_access()) {
             tell.notify_one();
         }
     };
-    // A folder that is not there yet, or cannot be watched, is looked at every two seconds.
+    // A folder that does not exist yet, or cannot be watched, is checked every two seconds.
     let _watcher = notify::recommended_watcher(heard).and_then(|mut watcher| {
         watcher.watch(&folder, RecursiveMode::NonRecursive)?;
         Ok(watcher)
     });
-    let mut files = Files::read(policies::stamp(&folder));
+    let mut files = PolicyFilesState::read(policies::stamp(&folder));
     while tick(&mut stop, files.pace(), changed.notified()).await {
         if !files.look(policies::stamp(&folder), gw.clock.since_boot()) {
             continue;
         }
         match reload(&gw, Actor::Node(gw.store.node().clone())).await {
-            Ok(Changes { opened, changed, closed, refused }) => tracing::info!(
+            Ok(ProxiesReloadSummary { opened, changed, closed, refused }) => tracing::info!(
                 "declarations were read: {} opened, {} changed, {} closed, {} refused",
                 opened.len(),
                 changed.len(),

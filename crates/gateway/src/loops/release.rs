@@ -1,11 +1,12 @@
-//! Release: what is due leaves.
+//! Release: sends held writes that are due.
 //!
-//! One step: look for due writes, hand each to the lane of its service, and start what its lane gives, in a task of its
-//! own (`claim`); look for doubts, and have those looked up whose time has come (`lookups`). The step itself reads and
-//! writes the database and waits for no service. Promise: nothing leaves while the clock is suspect, before its window has
-//! closed by both clocks, or faster than the pace of its service; a service that hangs delays its own writes only, and an
-//! agent with many writes only its own. A gateway that slept, with its machine or alone, is as good as newly started: what
-//! came due meanwhile is announced again. Leases and doubts are measured by the machine's age, which nobody can set.
+//! One step: finds due writes, gives each to the lane of its service, and starts what the lane gives back, in a task of
+//! its own (`claim`); finds writes with an uncertain outcome, and starts the lookups that are due (`lookups`). The step
+//! itself reads and writes the database and waits for no service. Promise: nothing leaves while the clock is suspect,
+//! before its window has closed by both clocks, or faster than the pace of its service; a service that hangs delays its
+//! own writes only, and an agent with many writes only its own. A gateway that slept, with its machine or alone,
+//! behaves like a newly started one: writes that came due meanwhile are announced again. Leases and uncertain outcomes
+//! are timed by the machine's age, which nobody can set.
 
 mod claim;
 mod lookups;
@@ -18,60 +19,60 @@ use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::MessageId;
 use sluice_core::lane::{LaneTerms, ServiceLane};
 use sluice_core::pace::SlowStart;
-use sluice_core::timekeeping::{Reading, Watch};
-use sluice_core::{HoldId, ServiceName, Span, Timestamp};
-use sluice_store::{Abandoned, DueWrite, Message, Severity};
+use sluice_core::timekeeping::{ClockAgreement, ClockWatch};
+use sluice_core::{HoldId, Millis, ServiceName, UtcMillis};
+use sluice_store::{AbandonedClaims, DueWrite, MessageSeverity, OutboxMessage};
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::timeout;
 
-use self::lookups::Lookups;
+use self::lookups::LookupScheduler;
 use super::{announce_late, tick};
-use crate::gateway::{Phase, Room};
+use crate::gateway::{DiskSpace, GatewayPhase};
 use crate::rooms::execute;
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-/// Most abandoned claims taken up in one step.
+/// Most abandoned claims that one step takes up.
 const PAGE: u32 = 100;
-/// Most due writes looked at in one step, and most of one agent at one service.
+/// Most due writes that one step reads, and most of one agent at one service.
 const LOOKED_AT: u32 = 2_000;
 const OF_ONE_AGENT: u32 = 300;
-/// How often it looks by itself.
+/// How often the loop runs without a wake.
 const EVERY: Duration = Duration::from_millis(200);
-/// A gap after which writes leave slowly at first.
-const GAP: Span = Span::from_secs(30);
-/// How long what was found due is good for.
-const FRESH: Span = Span::from_millis(500);
-/// How often waiting writes are counted, for whoever asks whether a queue is too long.
-const COUNTED: Span = Span::from_secs(1);
+/// A pause of the gateway after which writes leave slowly at first.
+const GAP: Millis = Millis::from_secs(30);
+/// How long a list of due writes stays valid.
+const FRESH: Millis = Millis::from_millis(500);
+/// How often waiting writes are counted, to decide whether a queue is too long.
+const COUNTED: Millis = Millis::from_secs(1);
 
 /// What the loop remembers from step to step.
 #[derive(Debug)]
-pub struct Release {
-    watch: Watch,
+pub struct ReleaseLoop {
+    watch: ClockWatch,
     start: SlowStart,
-    /// What was admitted before this piled up while nobody was there.
-    back_since: Timestamp,
+    /// Writes admitted before this time piled up while the gateway was not running.
+    back_since: UtcMillis,
     lanes: HashMap<ServiceName, ServiceLane<DueWrite>>,
     /// When the queue of each service was last read, in time since boot.
-    looked_at: HashMap<ServiceName, Span>,
+    looked_at: HashMap<ServiceName, Millis>,
     /// Writes under way, each in a task of its own that gives whether it was claimed.
     under_way: JoinSet<bool>,
     running: HashMap<Id, (ServiceName, HoldId)>,
-    lookups: Lookups,
-    /// Writes that were claimed since somebody last asked.
+    lookups: LookupScheduler,
+    /// Writes that were claimed since the count was last read.
     claimed: usize,
-    recovered_at: Span,
-    counted_at: Option<Span>,
-    /// It slept, and what came due meanwhile has not been announced again yet.
+    recovered_at: Millis,
+    counted_at: Option<Millis>,
+    /// The gateway slept, and writes that came due meanwhile have not been announced again yet.
     slept: bool,
-    /// Nothing is concluded from others' leases before the machine is this old.
-    leases_from: Span,
+    /// Leases of other nodes are not judged before the machine is this old.
+    leases_from: Millis,
 }
 
-/// Runs the loop, and lets what is under way end within the grace.
+/// Runs the loop, and lets writes under way end within the grace.
 pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
-    let mut release = Release::new(&gw);
+    let mut release = ReleaseLoop::new(&gw);
     let mut failing = false;
     while tick(&mut stop, EVERY, gw.due.notified()).await {
         match release.step(&gw).await {
@@ -86,44 +87,44 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     release.end(gw.config.limits.stop_grace).await;
 }
 
-impl Release {
+impl ReleaseLoop {
     /// Starts with the clocks as they are.
     #[must_use]
     pub fn new(gw: &Gateway) -> Self {
-        let gap = gw.store.last_alive().map_or(Span::ZERO, |then| gw.now().since(then));
+        let gap = gw.store.last_alive().map_or(Millis::ZERO, |then| gw.now().since(then));
         let boot = gw.clock.since_boot();
-        gw.awake(boot);
+        gw.record_awake(boot);
         let start = if gap > GAP { SlowStart::at(boot) } else { SlowStart::none() };
         gw.start_slowly(start);
         Self {
-            watch: Watch::start(gw.now(), boot),
+            watch: ClockWatch::start(gw.now(), boot),
             start,
             back_since: gw.now(),
             lanes: HashMap::new(),
             looked_at: HashMap::new(),
             under_way: JoinSet::new(),
             running: HashMap::new(),
-            lookups: Lookups::default(),
+            lookups: LookupScheduler::default(),
             claimed: 0,
-            recovered_at: Span::ZERO,
+            recovered_at: Millis::ZERO,
             counted_at: None,
             slept: false,
             leases_from: boot + execute::LEASE,
         }
     }
 
-    /// Lets go what is due. Gives how many writes were started: whether each could be claimed shows in its task.
+    /// Starts the writes that are due. Returns how many were started: whether each could be claimed shows in its task.
     ///
     /// # Errors
     /// When the database cannot be read or written.
-    pub async fn step(&mut self, gw: &Arc<Gateway>) -> Result<usize, No> {
+    pub async fn step(&mut self, gw: &Arc<Gateway>) -> Result<usize, CallError> {
         while let Some(ended) = self.under_way.try_join_next_with_id() {
             self.note(ended);
         }
         self.lookups.gather(gw).await;
         self.look_at_clock(gw).await?;
         self.look_for_gap(gw);
-        if gw.phase() != Phase::Open || gw.clock_is_suspect() || gw.room() == Room::None {
+        if gw.phase() != GatewayPhase::Open || gw.clock_is_suspect() || gw.disk_space() == DiskSpace::None {
             return Ok(0);
         }
         if self.slept {
@@ -132,10 +133,10 @@ impl Release {
         }
         self.recover(gw).await?;
         self.count(gw).await?;
-        self.let_go(gw).await
+        self.start_due_writes(gw).await
     }
 
-    /// Waits until everything under way has ended. Gives how many writes were claimed since it was last asked.
+    /// Waits until everything under way has ended. Returns how many writes were claimed since the last call.
     pub async fn finish(&mut self) -> usize {
         while let Some(ended) = self.under_way.join_next_with_id().await {
             self.note(ended);
@@ -144,8 +145,8 @@ impl Release {
         std::mem::take(&mut self.claimed)
     }
 
-    /// Waits until every write under way has ended, but no longer than the grace. Lookups change nothing and are made again.
-    async fn end(&mut self, grace: Span) {
+    /// Waits until every write under way has ended, at most for the grace. Lookups change nothing and are made again.
+    async fn end(&mut self, grace: Millis) {
         let left = self.under_way.len();
         if left > 0 {
             tracing::info!("{left} writes are under way and have {grace} to end");
@@ -163,8 +164,8 @@ impl Release {
         let (id, claimed) = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                // The claim runs out, and the write is looked up.
-                tracing::error!("the task of a write broke off: {error}");
+                // The claim expires, and the write is looked up.
+                tracing::error!("the task of a write ended unexpectedly: {error}");
                 (error.id(), false)
             }
         };
@@ -176,11 +177,11 @@ impl Release {
         }
     }
 
-    /// Hands what is due to the lanes, and starts what they give.
-    async fn let_go(&mut self, gw: &Arc<Gateway>) -> Result<usize, No> {
+    /// Gives due writes to the lanes, and starts the writes that they give back.
+    async fn start_due_writes(&mut self, gw: &Arc<Gateway>) -> Result<usize, CallError> {
         let boot = gw.clock.since_boot();
-        // What has no place now is not even looked for; nor is what was found a moment ago and still waits for its turn: a
-        // long queue is not read whole for each write that leaves.
+        // Services without a free place are skipped; so are those whose due writes were read a moment ago and still
+        // wait: a long queue is not read in full for each write that leaves.
         let passed = |service: &ServiceName, lane: &ServiceLane<DueWrite>| {
             let since = self.looked_at.get(service).map(|at| boot.as_millis().saturating_sub(at.as_millis()));
             let is_fresh = lane.has_waiting() && since.is_some_and(|since| since < FRESH.as_millis());
@@ -188,7 +189,7 @@ impl Release {
         };
         let passed: Vec<ServiceName> =
             self.lanes.iter().filter(|(service, lane)| passed(service, lane)).map(|(name, _)| name.clone()).collect();
-        let left = gw.nodes.left_a_moment_ago(boot);
+        let left = gw.nodes.recently_left_services(boot);
         self.lanes.iter_mut().filter(|(service, _)| left.contains(service)).for_each(|(_, lane)| lane.clear());
         let passed: Vec<ServiceName> = passed.into_iter().chain(left).collect();
         for (service, lane) in self.lanes.iter_mut().filter(|(service, _)| !passed.contains(service)) {
@@ -196,7 +197,7 @@ impl Release {
             self.looked_at.insert(service.clone(), boot);
         }
         for due in gw.store.due_by_agent(gw.now(), (OF_ONE_AGENT, LOOKED_AT), passed).await? {
-            if due.window.is_none_or(|not_before| gw.window_closed(due.hold, not_before)) {
+            if due.window.is_none_or(|not_before| gw.is_undo_window_closed(due.hold, not_before)) {
                 self.looked_at.entry(due.service.clone()).or_insert(boot);
                 let lane = self.lanes.entry(due.service.clone()).or_default();
                 let is_backlog = due.admitted_at < self.back_since;
@@ -222,34 +223,34 @@ impl Release {
         Ok(started)
     }
 
-    /// How writes of a service leave now.
+    /// The terms on which writes of a service leave now.
     fn terms(&self, gw: &Gateway, service: &ServiceName) -> LaneTerms {
         let known = gw.services.for_service(service).ok();
-        // What nobody here carries out leaves nowhere.
+        // A service that this node does not carry out sends nothing.
         let is_local = known.as_ref().is_none_or(|known| known.is_local());
         let most = gw.config.release.at_once as usize;
-        let places = known.and_then(|known| known.places()).map_or(most, |places| places.clamp(1, most));
+        let places = known.and_then(|known| known.max_concurrent_writes()).map_or(most, |places| places.clamp(1, most));
         LaneTerms { places, rate: gw.config.release.pace_of(service, is_local), start: self.start }
     }
 
-    /// Counts what waits, for whoever asks whether a queue is too long.
-    async fn count(&mut self, gw: &Gateway) -> Result<(), No> {
+    /// Counts waiting writes, to decide whether a queue is too long.
+    async fn count(&mut self, gw: &Gateway) -> Result<(), CallError> {
         let boot = gw.clock.since_boot();
-        let fresh = |at: Span| boot.as_millis().saturating_sub(at.as_millis()) < COUNTED.as_millis();
+        let fresh = |at: Millis| boot.as_millis().saturating_sub(at.as_millis()) < COUNTED.as_millis();
         if self.counted_at.is_some_and(fresh) {
             return Ok(());
         }
         self.counted_at = Some(boot);
-        gw.queues.counted(gw.store.waiting_writes().await?);
+        gw.queues.replace_counts(gw.store.waiting_writes().await?);
         Ok(())
     }
 
-    /// Nothing is sent for a while after a jump of the clock.
-    async fn look_at_clock(&mut self, gw: &Gateway) -> Result<(), No> {
-        match self.watch.look(gw.now(), gw.clock.since_boot()) {
-            Reading::Steady => gw.suspect_clock(false),
-            Reading::Suspect { .. } => gw.suspect_clock(true),
-            Reading::Stepped { by, forward } => {
+    /// Stops sending for a while after the clock jumped.
+    async fn look_at_clock(&mut self, gw: &Gateway) -> Result<(), CallError> {
+        match self.watch.observe(gw.now(), gw.clock.since_boot()) {
+            ClockAgreement::Steady => gw.suspect_clock(false),
+            ClockAgreement::Suspect { .. } => gw.suspect_clock(true),
+            ClockAgreement::Stepped { by, forward } => {
                 gw.suspect_clock(true);
                 self.leases_from = gw.clock.since_boot() + execute::LEASE;
                 self.lookups.distrust();
@@ -258,18 +259,19 @@ impl Release {
                 let body = serde_json::json!({"by_ms": by.as_millis(), "forward": forward});
                 let id = MessageId::mint(gw.ids.as_ref());
                 let node = sluice_core::Actor::Node(gw.store.node().clone());
-                let alert = Message { id, topic: "gateway.clock".into(), severity: Severity::Warning, body };
+                let alert =
+                    OutboxMessage { id, topic: "gateway.clock".into(), severity: MessageSeverity::Warning, body };
                 gw.store.alert(alert, node).await?;
             }
         }
         Ok(())
     }
 
-    /// After a sleep of half a minute the loop is where a newly started one is.
+    /// After a sleep of half a minute the loop starts again like a new one.
     fn look_for_gap(&mut self, gw: &Gateway) {
         let boot = gw.clock.since_boot();
-        let asleep = gw.slept(boot);
-        gw.awake(boot);
+        let asleep = gw.time_asleep(boot);
+        gw.record_awake(boot);
         if asleep > GAP {
             tracing::warn!("this gateway was not awake for {} s", asleep.as_secs());
             self.slept = true;
@@ -280,21 +282,21 @@ impl Release {
         }
     }
 
-    /// Takes up what other nodes left, and has looked up what is unclear.
-    async fn recover(&mut self, gw: &Arc<Gateway>) -> Result<(), No> {
+    /// Takes up claims that other nodes left, and starts lookups of uncertain outcomes.
+    async fn recover(&mut self, gw: &Arc<Gateway>) -> Result<(), CallError> {
         let boot = gw.clock.since_boot();
         if boot.as_millis().saturating_sub(self.recovered_at.as_millis()) < 1_000 {
             return Ok(());
         }
         self.recovered_at = boot;
         if boot >= self.leases_from {
-            gw.store.recover(Abandoned::Expired, PAGE, MessageId::mint(gw.ids.as_ref())).await?;
+            gw.store.recover(AbandonedClaims::Expired, PAGE, MessageId::mint(gw.ids.as_ref())).await?;
         }
         self.lookups.step(gw).await
     }
 }
 
-/// One write in its own task. Gives whether it was claimed.
+/// Carries out one write in its own task. Returns whether it was claimed.
 async fn carry_out(gw: Arc<Gateway>, due: DueWrite, more: bool) -> bool {
     let claimed = match claim::release(&gw, &due).await {
         Ok(claimed) => claimed,
@@ -305,7 +307,7 @@ async fn carry_out(gw: Arc<Gateway>, due: DueWrite, more: bool) -> bool {
         }
     };
     if more {
-        // Its place is free for the next one of this service.
+        // Its place is free for the next write of this service.
         gw.due.notify_one();
     }
     claimed
@@ -313,7 +315,7 @@ async fn carry_out(gw: Arc<Gateway>, due: DueWrite, more: bool) -> bool {
 
 /// When a waiting write may leave.
 #[must_use]
-pub fn due_at(hold: &Hold) -> Option<Timestamp> {
+pub fn due_at(hold: &Hold) -> Option<UtcMillis> {
     match hold.state {
         HoldState::Held { not_before } | HoldState::Ready { not_before } => Some(not_before),
         _ => None,

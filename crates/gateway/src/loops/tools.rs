@@ -1,4 +1,4 @@
-//! Notices when what agents can do has changed, so that those who listen can look again.
+//! Tool changes: notices when what agents can do has changed, so that listeners can list their tools again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::tick;
 use crate::Gateway;
 
-/// How often it is looked at.
+/// How often the loop checks.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Runs the loop.
@@ -19,11 +19,11 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     gw.changes.end();
 }
 
-/// Looks once.
+/// Checks once.
 pub async fn step(gw: &Gateway) {
-    // A freeze of another node reaches what depends on the snapshot here.
+    // A freeze by another node changes what depends on the snapshot here.
     gw.standstill.look(&gw.store).await;
     if let Err(error) = gw.changes.look(gw).await {
-        tracing::warn!(code = error.code(), "what agents can do could not be looked at");
+        tracing::warn!(code = error.code(), "changes of what agents can do could not be checked");
     }
 }

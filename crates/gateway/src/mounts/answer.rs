@@ -1,17 +1,17 @@
 //! Answers and definitions of servers, as an agent may see them.
 //!
-//! Takes what a server said; gives it as plain data after the six stages, answers through the intake and definitions by
-//! a worker of their own. Promise: nothing of a server reaches an agent on another way.
+//! Takes what a server said; gives it as plain data after the six stages: answers through the intake, and definitions
+//! through a worker of their own. Promise: nothing from a server reaches an agent in any other way.
 
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 use sluice_core::refusal::{Code, Refusal};
 
-use crate::intake::{Cleaned, Incoming, Intake, ReadBy, Taken};
+use crate::intake::{CleanedContent, IncomingItem, Intake, IntakeOutcome, ReaderChoice};
 use crate::value::at;
-use crate::workers::{Alone, End, Job, Order, Outcome, Workers};
+use crate::workers::{GatewayWorkers, RefusingWorkerHost, WorkerAssignment, WorkerEnd, WorkerJob, WorkerJobOutcome};
 
-/// What a tool gave, without what only a client would show: pictures and sounds are named and left out.
+/// The result of a tool, without the parts that only a client would show: images and audio are named and left out.
 pub(super) fn plain(result: &CallToolResult) -> Value {
     let blocks = serde_json::to_value(&result.content).unwrap_or_default();
     let content: Vec<Value> = blocks.as_array().into_iter().flatten().map(block).collect();
@@ -38,40 +38,40 @@ fn block(block: &Value) -> Value {
     }
 }
 
-/// Data that came in through the intake; words of ours where it is withheld.
+/// Data that came in through the intake, or our words where it is withheld.
 ///
 /// # Errors
-/// When nobody could read it, or what became of it could not be recorded.
-pub(super) async fn taken_in(intake: &Intake, item: &Incoming, by: ReadBy) -> Result<Value, Refusal> {
+/// When it could not be read, or the result could not be recorded.
+pub(super) async fn taken_in(intake: &Intake, item: &IncomingItem, by: ReaderChoice) -> Result<Value, Refusal> {
     match intake.take_in_by(item, by).await? {
-        Taken::Clean(Cleaned { withheld: Some(finding), text, .. }) => {
+        IntakeOutcome::Clean(CleanedContent { withheld: Some(finding), text, .. }) => {
             Ok(json!({"withheld": {"finding_id": finding}, "text": text}))
         }
-        Taken::Clean(Cleaned { value: Some(value), .. }) => Ok(value),
-        Taken::Clean(_) => Err(Refusal::new(Code::MountFailed).with_text("the server's answer cannot be read")),
-        Taken::Refused { code } => {
+        IntakeOutcome::Clean(CleanedContent { value: Some(value), .. }) => Ok(value),
+        IntakeOutcome::Clean(_) => Err(Refusal::new(Code::MountFailed).with_text("the server's answer cannot be read")),
+        IntakeOutcome::Refused { code } => {
             let text = format!("the server's answer cannot be read ({code})");
             Err(Refusal::new(Code::MountFailed).with_text(&text))
         }
     }
 }
 
-/// What the stages said to one document.
+/// What the stages decided about one document.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Look {
-    /// What they left of it.
+pub(super) enum ScreenedDocument {
+    /// The document after the stages.
     Passed(Value),
-    /// It looks like an attack; the rules that say so.
+    /// It looks like an attack; the rules that matched.
     Withheld(Vec<String>),
     /// It cannot be read.
     Refused(String),
 }
 
-/// Each of several documents, by itself.
+/// Passes each of several documents through the stages separately.
 ///
 /// # Errors
-/// When they could not be looked at.
-pub(super) async fn each(workers: &Workers, documents: Vec<Value>) -> Result<Vec<Look>, Refusal> {
+/// When they could not be screened.
+pub(super) async fn each(workers: &GatewayWorkers, documents: Vec<Value>) -> Result<Vec<ScreenedDocument>, Refusal> {
     if documents.is_empty() {
         return Ok(Vec::new());
     }
@@ -80,16 +80,18 @@ pub(super) async fn each(workers: &Workers, documents: Vec<Value>) -> Result<Vec
     if looked.len() == count { Ok(looked) } else { Err(Refusal::new(Code::WorkerCrashed)) }
 }
 
-async fn look(workers: &Workers, bytes: Vec<u8>) -> Result<Vec<Look>, Refusal> {
+async fn look(workers: &GatewayWorkers, bytes: Vec<u8>) -> Result<Vec<ScreenedDocument>, Refusal> {
     let crashed = |text: &str| Refusal::new(Code::WorkerCrashed).with_text(text);
-    let job = Job { kind: "mount.definitions".into(), payload: Value::Null, attachments: vec![bytes] };
-    let order = Order { job, scratch: None, limits: None, mode: None };
-    let (end, _) = workers.run(order, Alone).await.map_err(|error| {
+    let job = WorkerJob { kind: "mount.definitions".into(), payload: Value::Null, attachments: vec![bytes] };
+    let order = WorkerAssignment { job, scratch: None, limits: None, mode: None };
+    let (end, _) = workers.run(order, RefusingWorkerHost).await.map_err(|error| {
         let code = Code::from_code(error.code()).unwrap_or(Code::GatewaySandbox);
         Refusal::new(code).with_text(&error.to_string())
     })?;
-    let End::Clean(done) = end else { return Err(crashed("the content could not be looked at")) };
-    let Outcome::Done(payload) = done.report.outcome else { return Err(crashed("the content could not be looked at")) };
+    let WorkerEnd::Clean(done) = end else { return Err(crashed("the content could not be screened")) };
+    let WorkerJobOutcome::Done(payload) = done.report.outcome else {
+        return Err(crashed("the content could not be looked at"));
+    };
     let kept = done.report.attachments.first().and_then(|bytes| serde_json::from_slice::<Vec<Value>>(bytes).ok());
     let verdicts = at(&payload, "/verdicts").as_array();
     let (Some(kept), Some(verdicts)) = (kept, verdicts) else { return Err(crashed("the worker reported nonsense")) };
@@ -99,15 +101,15 @@ async fn look(workers: &Workers, bytes: Vec<u8>) -> Result<Vec<Look>, Refusal> {
     Ok(verdicts.iter().zip(kept).map(|(verdict, value)| one(verdict, value)).collect())
 }
 
-fn one(verdict: &Value, value: Value) -> Look {
+fn one(verdict: &Value, value: Value) -> ScreenedDocument {
     let rules = || -> Vec<String> {
         let list = at(verdict, "/rules").as_array().into_iter().flatten();
         list.filter_map(|rule| rule.as_str().map(str::to_owned)).take(8).collect()
     };
     match at(verdict, "/verdict").as_str() {
-        Some("pass") => Look::Passed(value),
-        Some("withheld") => Look::Withheld(rules()),
-        _ => Look::Refused(rules().pop().unwrap_or_else(|| "unreadable".into())),
+        Some("pass") => ScreenedDocument::Passed(value),
+        Some("withheld") => ScreenedDocument::Withheld(rules()),
+        _ => ScreenedDocument::Refused(rules().pop().unwrap_or_else(|| "unreadable".into())),
     }
 }
 
@@ -131,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_verdict_nobody_knows_is_a_refusal() {
-        assert_eq!(one(&json!({"verdict": "fine"}), json!(1)), Look::Refused("unreadable".into()));
-        assert_eq!(one(&json!({"verdict": "pass"}), json!(1)), Look::Passed(json!(1)));
+        assert_eq!(one(&json!({"verdict": "fine"}), json!(1)), ScreenedDocument::Refused("unreadable".into()));
+        assert_eq!(one(&json!({"verdict": "pass"}), json!(1)), ScreenedDocument::Passed(json!(1)));
     }
 }

@@ -1,7 +1,7 @@
-//! A program of others as a process: what it is started with, and its end.
+//! A third-party program as a process: its start terms and its end.
 //!
-//! Takes the mount and the vault; gives the process and its pipes. Promise: it has the environment that was declared
-//! and nothing of ours, a folder of its own, and it is dead when this is dropped or the gateway ends.
+//! Takes the mount and the vault; gives the process and its pipes. Promise: it has the declared environment and nothing
+//! of the gateway's, a folder of its own, and it is dead when this is dropped or the gateway ends.
 
 use std::fs::DirBuilder;
 use std::os::fd::OwnedFd;
@@ -14,92 +14,95 @@ use sluice_core::ids::ConnectionName;
 use tokio::net::unix::pipe;
 use tokio::sync::{oneshot, watch};
 
-use super::Ground;
-use crate::config::{EnvValue, Mount, MountProgram};
-use crate::programs::hatch;
-use crate::vault::Use;
-use crate::workers::{Cancel, Layers, Mode, Network, Profile, Stranger, Terms, Workers};
+use super::MountsDeps;
+use crate::config::{EnvValue, MountConfig, MountProgram};
+use crate::programs::connect_proxy;
+use crate::vault::SecretUse;
+use crate::workers::{
+    GatewayWorkers, JailLayers, JailMode, ThirdPartyNetwork, ThirdPartyProcess, ThirdPartyProfile, ThirdPartyTerms,
+    WorkerCancel,
+};
 
-/// Where commands without a path are looked for, and what programs find there.
+/// Where commands without a path are looked up, and the `PATH` that programs get.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Largest file a program may write.
 const FILE_BYTES: u64 = 1 << 30;
-/// Processes and threads of a program.
+/// Most processes and threads of a program.
 const PROCESSES: u64 = 512;
 
-/// A program that runs. Dropping it ends it.
+/// A running program. Dropping it ends it.
 #[derive(Debug)]
-pub(super) struct Child {
-    cancel: Cancel,
-    /// How it is locked in.
-    pub(super) layers: Layers,
+pub(super) struct MountProcess {
+    cancel: WorkerCancel,
+    /// The layers that lock it in.
+    pub(super) layers: JailLayers,
 }
 
 /// Its three standard descriptors, from our side.
 #[derive(Debug)]
-pub(super) struct Pipes {
+pub(super) struct MountProcessPipes {
     pub(super) input: pipe::Sender,
     pub(super) output: pipe::Receiver,
     pub(super) error: pipe::Receiver,
-    /// Listens at the one port of its own network namespace, if it has one.
+    /// Listens at the only port of its own network namespace, if it has one.
     pub(super) listener: Option<OwnedFd>,
 }
 
-impl Drop for Child {
+impl Drop for MountProcess {
     fn drop(&mut self) {
         self.cancel.cancel();
     }
 }
 
-/// Counts a program while it lives.
+/// Counts a program as long as it lives.
 #[derive(Debug)]
-pub(super) struct Alive(Arc<watch::Sender<usize>>);
+pub(super) struct LiveProgramGuard(Arc<watch::Sender<usize>>);
 
-impl Alive {
+impl LiveProgramGuard {
     pub(super) fn new(count: &Arc<watch::Sender<usize>>) -> Self {
         count.send_modify(|count| *count += 1);
         Self(Arc::clone(count))
     }
 }
 
-impl Drop for Alive {
+impl Drop for LiveProgramGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count = count.saturating_sub(1));
     }
 }
 
-/// Starts a program on a thread of its own, which stays as long as the program does.
+/// Starts a program on its own thread, which lives as long as the program.
 pub(super) async fn start(
-    workers: Arc<Workers>,
+    workers: Arc<GatewayWorkers>,
     name: &str,
-    terms: Terms,
-    alive: Alive,
-) -> Result<(Child, Pipes), String> {
-    let cancel = Cancel::new().map_err(|error| error.to_string())?;
+    terms: ThirdPartyTerms,
+    alive: LiveProgramGuard,
+) -> Result<(MountProcess, MountProcessPipes), String> {
+    let cancel = WorkerCancel::new().map_err(|error| error.to_string())?;
     let (tell, told) = oneshot::channel();
     let watched = cancel.clone();
     let thread = std::thread::Builder::new().name(format!("mount-{name}"));
     let begun = thread.spawn(move || {
         let _alive = alive;
-        match workers.stranger(terms) {
+        match workers.start_third_party(terms) {
             Ok(mut stranger) => {
                 let pipes = (stranger.input.take(), stranger.output.take(), stranger.error.take());
                 let parts = (stranger.layers.clone(), pipes, stranger.listener.take());
                 if tell.send(Ok(parts)).is_ok() {
-                    Stranger::wait(stranger, &watched);
+                    ThirdPartyProcess::wait(stranger, &watched);
                 }
             }
             Err(error) => drop(tell.send(Err(error.to_string()))),
         }
     });
-    begun.map_err(|error| format!("no thread for it: {error}"))?;
+    begun.map_err(|error| format!("no thread could be started for it: {error}"))?;
     let (layers, (input, output, error), listener) = told.await.map_err(|_| "it was not started".to_owned())??;
-    let child = Child { cancel, layers };
+    let child = MountProcess { cancel, layers };
     let (Some(input), Some(output), Some(error)) = (input, output, error) else {
         return Err("it has no pipes".into());
     };
     let broken = |error: std::io::Error| format!("its pipes cannot be used: {error}");
-    let pipes = Pipes {
+    let pipes = MountProcessPipes {
         input: pipe::Sender::from_owned_fd(input).map_err(broken)?,
         output: pipe::Receiver::from_owned_fd(output).map_err(broken)?,
         error: pipe::Receiver::from_owned_fd(error).map_err(broken)?,
@@ -108,13 +111,13 @@ pub(super) async fn start(
     Ok((child, pipes))
 }
 
-/// What a program is started with. `network` says where it finds the hosts it may reach.
+/// The start terms of a program. `network` says how it reaches its hosts.
 pub(super) async fn terms(
-    ground: &Ground,
-    mount: &Mount,
+    ground: &MountsDeps,
+    mount: &MountConfig,
     program: &MountProgram,
-    network: Network,
-) -> Result<Terms, String> {
+    network: ThirdPartyNetwork,
+) -> Result<ThirdPartyTerms, String> {
     let own = ground.folder.join(&mount.name);
     let (home, temp) = (own.join("home"), own.join("tmp"));
     for folder in [&home, &temp] {
@@ -128,7 +131,7 @@ pub(super) async fn terms(
         ("TMPDIR".to_owned(), text(&temp)),
         ("LANG".to_owned(), "C.UTF-8".to_owned()),
     ];
-    environment.extend(hatch::variables(network));
+    environment.extend(connect_proxy::variables(network));
     for (name, value) in &program.env {
         let value = match value {
             EnvValue::Plain(text) => text.clone(),
@@ -139,7 +142,7 @@ pub(super) async fn terms(
     }
     let mut write = program.write.clone();
     write.push(own);
-    Ok(Terms {
+    Ok(ThirdPartyTerms {
         program: find(&program.command)?,
         arguments: program.args.clone(),
         environment,
@@ -152,17 +155,17 @@ pub(super) async fn terms(
         memory: program.memory.as_bytes(),
         file_bytes: FILE_BYTES,
         processes: PROCESSES,
-        profile: Profile::Server,
-        mode: Mode::Required,
+        profile: ThirdPartyProfile::Server,
+        mode: JailMode::Required,
         namespaces: Ok(()),
     })
 }
 
-/// A secret for the environment. It must be bound to the mount (`name.*`) and to each host the program may reach;
+/// A secret for the environment. It must be bound to the mount (`name.*`) and to each host that the program may reach;
 /// to `localhost` if it may reach none.
 async fn secret_for(
-    ground: &Ground,
-    mount: &Mount,
+    ground: &MountsDeps,
+    mount: &MountConfig,
     program: &MountProgram,
     secret: &sluice_core::ids::SecretName,
 ) -> Result<String, String> {
@@ -173,13 +176,13 @@ async fn secret_for(
     }
     let capability = format!("{}.start", mount.name);
     let by = Actor::Node(ground.store.node().clone());
-    let wanted = Use { capability: &capability, connection: &connection, hosts: &hosts, by };
+    let wanted = SecretUse { capability: &capability, connection: &connection, hosts: &hosts, by };
     let taken = ground.vault.take(secret, &wanted).await;
     let taken = taken.map_err(|error| format!("the secret `{secret}` cannot be used: {error}"))?;
-    String::from_utf8(taken.expose().to_vec()).map_err(|_| format!("the secret `{secret}` is no text"))
+    String::from_utf8(taken.expose().to_vec()).map_err(|_| format!("the secret `{secret}` is not text"))
 }
 
-/// The whole path of a command.
+/// The full path of a command.
 fn find(command: &str) -> Result<PathBuf, String> {
     let runs =
         |path: &Path| path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0);

@@ -1,8 +1,8 @@
-//! Mounts of a node follow what happens on the other nodes of its database.
+//! Mounts of a node follow changes on the other nodes of its database.
 //!
-//! Takes what other nodes say of their mounted servers and what the database says of accepted tools; reads this node's own
-//! configuration again, or has a server looked at again. Promise: another node can make this one look and nothing more:
-//! what is mounted here is what this node's own configuration declares.
+//! Takes what other nodes report about their mounted servers and what the database says of accepted tools; reads this
+//! node's own configuration again, or has a server checked again. Promise: another node can make this one check and
+//! nothing more: only this node's own configuration declares what is mounted here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -12,20 +12,20 @@ use sluice_core::{Actor, NodeName, ServiceName};
 use sluice_store::PinnedTool;
 
 use super::reload;
-use crate::{Gateway, No, nodes};
+use crate::{CallError, Gateway, nodes};
 
-/// What was seen of the other nodes last.
+/// What was last seen of the other nodes.
 #[derive(Debug, Default)]
-pub(super) struct Followed {
+pub(super) struct MountFollowState {
     mounted: Mutex<BTreeMap<NodeName, BTreeSet<ServiceName>>>,
     pins: Mutex<BTreeMap<String, Vec<PinnedTool>>>,
 }
 
-/// Takes up what other nodes changed since the last look. A database of its own is changed by nobody else.
+/// Applies what other nodes changed since the last look. A node with its own database has nothing to follow.
 ///
 /// # Errors
 /// When the database cannot be read, or this node's configuration cannot be used.
-pub async fn follow(gw: &Gateway) -> Result<(), No> {
+pub async fn follow(gw: &Gateway) -> Result<(), CallError> {
     if !gw.store.is_shared() {
         return Ok(());
     }
@@ -33,15 +33,15 @@ pub async fn follow(gw: &Gateway) -> Result<(), No> {
     if mounted_elsewhere_changed(gw).await? {
         let done = reload(gw, Actor::Node(gw.store.node().clone())).await?;
         if !done.is_nothing() {
-            tracing::info!("the mounts of sluice.yaml were taken up, as on another node");
+            tracing::info!("the mounts of sluice.yaml were applied, as on another node");
             nodes::report(gw).await?;
         }
     }
     Ok(())
 }
 
-/// Whether another live node has other mounts than when it was last seen, and other ones than this node.
-async fn mounted_elsewhere_changed(gw: &Gateway) -> Result<bool, No> {
+/// Whether the mounts of another live node changed since it was last seen and differ from those of this node.
+async fn mounted_elsewhere_changed(gw: &Gateway) -> Result<bool, CallError> {
     let seen = nodes::seen(gw, &gw.store).await?;
     let own: BTreeSet<ServiceName> = gw.mounts.services().into_iter().map(|(name, _)| name).collect();
     let mut mounted = gw.mounts.followed.mounted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,8 +57,8 @@ async fn mounted_elsewhere_changed(gw: &Gateway) -> Result<bool, No> {
     Ok(changed)
 }
 
-/// Has every server looked at again of which a tool was accepted, or no longer is, on another node.
-async fn follow_acceptances(gw: &Gateway) -> Result<(), No> {
+/// Has every server checked again of which another node accepted a tool or revoked an acceptance.
+async fn follow_acceptances(gw: &Gateway) -> Result<(), CallError> {
     for service in gw.mounts.all() {
         let name = &service.mount().name;
         let now = gw.store.mount_tools(name).await?;

@@ -1,8 +1,8 @@
-//! Headers that repeat what a message says, as the revisions without a handshake want them from servers at an address.
+//! Headers that repeat parts of a message: revisions without a handshake require them for servers at an address.
 //!
-//! Takes a message and what the server's tools say of their arguments; gives names and values of headers. Pure. Promise: a
-//! value is ASCII that no header parser reads differently, or base64 that says so; a tool that asks for anything else is
-//! not used.
+//! Takes a message and the header annotations of the server's tools; gives names and values of headers. Pure. Promise:
+//! a value is ASCII that every header parser reads the same way, or base64 that is marked as such; a tool that asks for
+//! anything else is not used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +10,18 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// What a schema calls the header of an argument.
+/// The key in a schema that names the header of an argument.
 const MARK: &str = "x-mcp-header";
-/// Where a request of these revisions says which one it is of.
+/// Where a request of these revisions states its revision.
 const VERSION: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
 /// Parts of a schema that hold values, not schemas.
 const VALUES: [&str; 4] = ["default", "const", "enum", "examples"];
 /// Parts of a schema that hold schemas by name.
 const NAMED: [&str; 5] = ["properties", "$defs", "definitions", "dependentSchemas", "patternProperties"];
 
-/// An argument, by the names that lead to it, and the header that repeats it.
+/// An argument, by the path of names that leads to it, and the header that repeats it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Repeated {
+pub(super) struct ArgumentHeader {
     path: Vec<String>,
     header: String,
 }
@@ -29,8 +29,8 @@ pub(super) struct Repeated {
 /// The arguments of a schema that headers repeat.
 ///
 /// # Errors
-/// When the schema asks for a header that cannot be.
-pub(super) fn repeated(schema: &Value) -> Result<Vec<Repeated>, String> {
+/// When the schema asks for a header that is not possible.
+pub(super) fn repeated(schema: &Value) -> Result<Vec<ArgumentHeader>, String> {
     let mut found = Vec::new();
     gather(schema.get("properties"), &mut Vec::new(), &mut found)?;
     let mut names = BTreeSet::new();
@@ -38,22 +38,22 @@ pub(super) fn repeated(schema: &Value) -> Result<Vec<Repeated>, String> {
         return Err(format!("two of its arguments want the header `{}`", twice.header));
     }
     if marks(schema) != found.len() {
-        return Err("it wants a header for something that is no argument of its own".into());
+        return Err("it wants a header for something that is not one of its arguments".into());
     }
     Ok(found)
 }
 
-fn gather(properties: Option<&Value>, path: &mut Vec<String>, found: &mut Vec<Repeated>) -> Result<(), String> {
+fn gather(properties: Option<&Value>, path: &mut Vec<String>, found: &mut Vec<ArgumentHeader>) -> Result<(), String> {
     for (name, shape) in properties.and_then(Value::as_object).into_iter().flatten() {
         path.push(name.clone());
         if let Some(mark) = shape.get(MARK) {
             let token = |text: &&str| !text.is_empty() && text.len() <= 64 && text.bytes().all(is_token);
-            let header = mark.as_str().filter(token).ok_or("it wants a header whose name cannot be one")?;
+            let header = mark.as_str().filter(token).ok_or("it wants a header with an invalid name")?;
             let kind = shape.get("type").and_then(Value::as_str).unwrap_or_default();
             if !["string", "integer", "boolean"].contains(&kind) {
-                return Err("it wants a header for an argument that is no text, whole number or yes and no".into());
+                return Err("it wants a header for an argument that is not a string, an integer or a boolean".into());
             }
-            found.push(Repeated { path: path.clone(), header: header.to_owned() });
+            found.push(ArgumentHeader { path: path.clone(), header: header.to_owned() });
         }
         gather(shape.get("properties"), path, found)?;
         path.pop();
@@ -61,7 +61,7 @@ fn gather(properties: Option<&Value>, path: &mut Vec<String>, found: &mut Vec<Re
     Ok(())
 }
 
-/// How many headers a schema asks for, wherever it does.
+/// The number of headers that a schema asks for, anywhere in it.
 fn marks(schema: &Value) -> usize {
     match schema {
         Value::Object(map) => map
@@ -83,7 +83,7 @@ fn is_token(byte: u8) -> bool {
 }
 
 /// The headers of a message; none for a message of the older revisions.
-pub(super) fn of(message: &Value, tools: &BTreeMap<String, Vec<Repeated>>) -> Vec<(String, String)> {
+pub(super) fn of(message: &Value, tools: &BTreeMap<String, Vec<ArgumentHeader>>) -> Vec<(String, String)> {
     let Some(version) = message.pointer(VERSION).and_then(Value::as_str) else { return Vec::new() };
     let Some(method) = message.get("method").and_then(Value::as_str) else { return Vec::new() };
     let mut headers =
@@ -94,7 +94,7 @@ pub(super) fn of(message: &Value, tools: &BTreeMap<String, Vec<Repeated>>) -> Ve
     let name = message.pointer("/params/name").and_then(Value::as_str).unwrap_or_default();
     headers.push(("mcp-name".to_owned(), encoded(name)));
     let arguments = message.pointer("/params/arguments").unwrap_or(&Value::Null);
-    for Repeated { path, header } in tools.get(name).into_iter().flatten() {
+    for ArgumentHeader { path, header } in tools.get(name).into_iter().flatten() {
         let value = match path.iter().try_fold(arguments, |value, step| value.get(step)) {
             Some(Value::String(text)) => text.clone(),
             Some(Value::Bool(yes)) => yes.to_string(),
@@ -106,7 +106,7 @@ pub(super) fn of(message: &Value, tools: &BTreeMap<String, Vec<Repeated>>) -> Ve
     headers
 }
 
-/// A value as a header can carry it.
+/// A value in the form that a header can carry.
 fn encoded(value: &str) -> String {
     let plain = value.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
     let padded = value.starts_with(' ') || value.ends_with(' ');
@@ -147,7 +147,7 @@ mod tests {
         ] {
             assert_eq!(plain.get(name).map(String::as_str), Some(value), "{name}");
         }
-        assert_eq!(plain.len(), 6, "what no header was asked for is in none");
+        assert_eq!(plain.len(), 6, "an argument without an annotation is in no header");
         for odd in [" padded", "a\r\nb", "世界", "=?base64?eA==?=", "\tx"] {
             let value = headers(json!({"region": odd, "count": null}))["mcp-param-region"].clone();
             let inner = value.strip_prefix("=?base64?").and_then(|text| text.strip_suffix("?=")).unwrap();

@@ -1,8 +1,8 @@
-//! What goes to a server at an address: each message as a request through egress.
+//! The transport to a server at an address: each message is a request through egress.
 //!
-//! Takes the connection egress has for the mount; gives messages to the protocol library. Promise: nothing is sent but
-//! by egress, with its checks and its credential; of an answer only messages are passed on, and the end of a session is
-//! the end of the connection. Requests of the revisions without sessions say in their headers what their bodies say.
+//! Takes the connection that egress has for the mount; gives messages to the protocol library. Promise: nothing is sent
+//! except through egress, with its checks and its credential; only messages of an answer are passed on; when a session
+//! ends, the connection ends. In revisions without sessions, the headers of a request repeat what its body says.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,62 +16,64 @@ use rmcp::model::{JsonRpcMessage, ServerResult};
 use rmcp::service::TxJsonRpcMessage;
 use rmcp::transport::Transport;
 use serde_json::Value;
-use sluice_core::{Actor, Span};
+use sluice_core::{Actor, Millis};
 use tokio::sync::mpsc;
 
-use super::headers::{self, Repeated};
-use super::wire::{Incoming, Watch};
-use crate::egress::{Answer, Connection, Egress, EgressNo, Failed, Request, What};
+use super::headers::{self, ArgumentHeader};
+use super::wire::{McpServerMessage, MountTransportMonitor};
+use crate::egress::{
+    Egress, EgressConnection, EgressError, EgressRequest, EgressResponse, ExchangeFailure, ExchangeFault,
+};
 
-/// Messages that wait to be heard.
+/// Most messages that wait to be received.
 const WAITING: usize = 64;
 const SESSION: &str = "mcp-session-id";
 
-/// The way to an address.
-pub(super) struct Http {
-    shared: Arc<Shared>,
-    heard: mpsc::Receiver<Incoming>,
+/// The transport to one address.
+pub(super) struct HttpMountTransport {
+    shared: Arc<HttpMountState>,
+    heard: mpsc::Receiver<McpServerMessage>,
 }
 
-/// How an address is asked.
-pub(super) struct Asking {
+/// How requests are sent to an address.
+pub(super) struct HttpMountTarget {
     pub(super) egress: Arc<Egress>,
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<EgressConnection>,
     pub(super) url: String,
-    /// What a credential must be for: `name.connect`.
+    /// What a credential must be bound to: `name.connect`.
     pub(super) capability: String,
     pub(super) by: Actor,
-    pub(super) timeout: Span,
+    pub(super) timeout: Millis,
 }
 
-struct Shared {
-    asking: Asking,
-    watch: Arc<Watch>,
-    tell: mpsc::Sender<Incoming>,
-    agreed: Mutex<Agreed>,
-    /// Which arguments of which tool headers repeat, as the server listed them last.
-    repeated: Mutex<BTreeMap<String, Vec<Repeated>>>,
-    /// Whether anything was ever answered.
+struct HttpMountState {
+    asking: HttpMountTarget,
+    watch: Arc<MountTransportMonitor>,
+    tell: mpsc::Sender<McpServerMessage>,
+    agreed: Mutex<NegotiatedSession>,
+    /// The arguments of each tool that headers repeat, as the server last listed them.
+    repeated: Mutex<BTreeMap<String, Vec<ArgumentHeader>>>,
+    /// Whether the server has ever answered.
     reached: AtomicBool,
 }
 
-/// What the first answer settled.
+/// What the first answer established.
 #[derive(Debug, Clone, Default)]
-struct Agreed {
+struct NegotiatedSession {
     session: Option<String>,
     version: Option<String>,
 }
 
-impl Http {
-    pub(super) fn new(asking: Asking, watch: Arc<Watch>) -> Self {
+impl HttpMountTransport {
+    pub(super) fn new(asking: HttpMountTarget, watch: Arc<MountTransportMonitor>) -> Self {
         let (tell, heard) = mpsc::channel(WAITING);
         let (agreed, repeated, reached) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
-        let shared = Shared { asking, watch, tell, agreed, repeated, reached };
+        let shared = HttpMountState { asking, watch, tell, agreed, repeated, reached };
         Self { shared: Arc::new(shared), heard }
     }
 }
 
-/// Host and port of an address, and nothing else of it.
+/// Host and port of an address, without the rest.
 fn place(url: &str) -> String {
     let place = url::Url::parse(url).ok().and_then(|url| {
         let port = url.port_or_known_default()?;
@@ -80,16 +82,16 @@ fn place(url: &str) -> String {
     place.unwrap_or_else(|| "its address".to_owned())
 }
 
-impl Shared {
-    fn agreed(&self) -> std::sync::MutexGuard<'_, Agreed> {
+impl HttpMountState {
+    fn agreed(&self) -> std::sync::MutexGuard<'_, NegotiatedSession> {
         self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn repeated(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<Repeated>>> {
+    fn repeated(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<ArgumentHeader>>> {
         self.repeated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is said beside a message: which conversation it belongs to, or what is in it.
+    /// The headers of a message: they name its session, or repeat parts of it.
     fn headers(&self, message: &Value) -> Vec<(String, String)> {
         let own = headers::of(message, &self.repeated());
         let mut headers = vec![
@@ -97,7 +99,7 @@ impl Shared {
             ("accept".to_owned(), "application/json, text/event-stream".to_owned()),
         ];
         if own.is_empty() {
-            let Agreed { session, version } = self.agreed().clone();
+            let NegotiatedSession { session, version } = self.agreed().clone();
             headers.extend(session.map(|id| (SESSION.to_owned(), id)));
             headers.extend(version.map(|version| ("mcp-protocol-version".to_owned(), version)));
         }
@@ -105,12 +107,12 @@ impl Shared {
         headers
     }
 
-    /// One message there, and what comes back.
+    /// Sends one message and handles the answer.
     async fn post(&self, message: &Value) -> io::Result<()> {
         let headers = self.headers(message);
         let had_session = headers.iter().any(|(name, _)| name == SESSION);
-        let Asking { egress, connection, url, capability, by, timeout } = &self.asking;
-        let request = Request {
+        let HttpMountTarget { egress, connection, url, capability, by, timeout } = &self.asking;
+        let request = EgressRequest {
             method: Method::POST,
             url: url.clone(),
             headers,
@@ -121,11 +123,11 @@ impl Shared {
         let answer = egress.request(connection, capability, by.clone(), request).await;
         let answer = answer.map_err(|no| {
             let said = format!("{no}, at {}", place(url));
-            // What was never reached has not begun a conversation, and people are told why.
+            // A server that was never reached has no conversation, and people are told why.
             if !no.may_have_left() && !self.reached.load(Ordering::SeqCst) {
                 self.watch.cut(said.clone());
             }
-            let refused = matches!(&no, EgressNo::Failed(Failed { what: What::Refused, .. }));
+            let refused = matches!(&no, EgressError::Failed(ExchangeFailure { what: ExchangeFault::Refused, .. }));
             let kind = match no.may_have_left() {
                 true => io::ErrorKind::TimedOut,
                 false if refused => io::ErrorKind::ConnectionRefused,
@@ -137,20 +139,20 @@ impl Shared {
         match answer.status {
             200..=299 => self.hear(&answer).await,
             404 if had_session => {
-                self.watch.cut("it has ended the session");
+                self.watch.cut("the server ended the session");
                 Err(io::ErrorKind::NotConnected.into())
             }
             401 | 403 => {
-                self.watch.cut("it refused the credential");
-                Err(io::Error::new(io::ErrorKind::NotConnected, "it refused the credential"))
+                self.watch.cut("the server refused the credential");
+                Err(io::Error::new(io::ErrorKind::NotConnected, "the server refused the credential"))
             }
-            // A no to this very message, in the protocol's own words: then nothing was done.
+            // An error answer to this message in the protocol's own form: nothing was done.
             400..=499 if is_no_to(message, &answer.body) => self.hear(&answer).await,
-            status => Err(io::Error::other(format!("it answered with status {status}"))),
+            status => Err(io::Error::other(format!("the server answered with status {status}"))),
         }
     }
 
-    async fn hear(&self, answer: &Answer) -> io::Result<()> {
+    async fn hear(&self, answer: &EgressResponse) -> io::Result<()> {
         let header = |name: &str| answer.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         if let Some(id) = header(SESSION).filter(|id| id.len() <= 256) {
             self.agreed().session.get_or_insert_with(|| id.to_owned());
@@ -164,15 +166,15 @@ impl Shared {
             self.note_version(&text);
             if let Some(message) = self.watch.read(&text) {
                 self.note_tools(&message);
-                // Whoever listened is gone: so is the question.
+                // If the receiver is gone, nobody waits for the answer.
                 let _heard = self.tell.send(message).await;
             }
         }
         Ok(())
     }
 
-    /// Which arguments the headers of later calls have to repeat.
-    fn note_tools(&self, message: &Incoming) {
+    /// Notes which arguments the headers of later calls must repeat.
+    fn note_tools(&self, message: &McpServerMessage) {
         let JsonRpcMessage::Response(answer) = message else { return };
         let ServerResult::ListToolsResult(page) = &answer.result else { return };
         let mut repeated = self.repeated();
@@ -182,7 +184,7 @@ impl Shared {
         }
     }
 
-    /// The revision that was agreed on, from the first answer that names one.
+    /// Notes the negotiated revision, from the first answer that names one.
     fn note_version(&self, text: &[u8]) {
         if self.agreed().version.is_some() {
             return;
@@ -222,7 +224,7 @@ fn events(body: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-impl Transport<RoleClient> for Http {
+impl Transport<RoleClient> for HttpMountTransport {
     type Error = io::Error;
 
     fn send(
@@ -239,7 +241,7 @@ impl Transport<RoleClient> for Http {
         }
     }
 
-    async fn receive(&mut self) -> Option<Incoming> {
+    async fn receive(&mut self) -> Option<McpServerMessage> {
         tokio::select! {
             message = self.heard.recv() => message,
             () = self.shared.watch.until_cut() => None,
@@ -247,7 +249,7 @@ impl Transport<RoleClient> for Http {
     }
 
     async fn close(&mut self) -> Result<(), io::Error> {
-        self.shared.watch.cut("it was let go");
+        self.shared.watch.cut("the connection was closed by the gateway");
         Ok(())
     }
 }

@@ -1,66 +1,66 @@
-//! Mounts follow the configuration while the gateway runs.
+//! Reloads the mounts from the configuration while the gateway runs.
 //!
-//! Takes a nudge (SIGHUP, an operator); reads the file again and gives what changed. Promise: a file that cannot be
-//! used changes nothing and people are told, with the place; a server that is set up as before is not touched; one
-//! that is gone answers nothing, and what was held for it is cancelled.
+//! Takes a signal (SIGHUP) or an operator's command; reads the file again and gives what changed. Promise: a file that
+//! cannot be used changes nothing, and people are notified with the place of the error; an unchanged server is not
+//! touched; a removed server answers nothing, and its held writes are cancelled.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_core::ids::MessageId;
-use sluice_core::policy::Fault;
+use sluice_core::policy::FileFault;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, HoldId};
-use sluice_store::{Message, MountsChange, Severity};
+use sluice_store::{MessageSeverity, MountsChange, OutboxMessage};
 use tokio::task::JoinSet;
 
-use super::{MountService, keep, service_name};
-use crate::config::{Config, Mount};
-use crate::{Gateway, No};
+use super::{MountService, service_name, supervisor};
+use crate::config::{Config, MountConfig};
+use crate::{CallError, Gateway};
 
-/// How long calls that are under way may take to end. What was not answered by then is in doubt.
+/// How long calls in progress may take to end. A write without an answer by then is in doubt.
 const GRACE: Duration = Duration::from_secs(10);
-/// Most of a refusal that an alert repeats.
+/// Most characters of a refusal that an alert repeats.
 const WHY: usize = 600;
-/// Where the gateway's own files lie. Mounts are held against these, so they must be those in force.
+/// Keys that name the gateway's own files. Mounts are checked against these places, so they must be those in force.
 const OWN_PLACES: [&str; 5] = ["data", "policies", "database.path", "database.url_file", "tls.key"];
 
-/// What taking up the configuration did.
+/// The result of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Reloaded {
-    /// Mounts that were not there before.
+pub struct MountsReloadSummary {
+    /// Mounts that were added.
     pub added: Vec<String>,
-    /// Mounts that are set up otherwise now.
+    /// Mounts whose settings changed.
     pub changed: Vec<String>,
-    /// Mounts that are gone.
+    /// Mounts that were removed.
     pub removed: Vec<String>,
     /// Held writes that were cancelled with them.
     pub cancelled: Vec<HoldId>,
-    /// Keys beside the mounts that wait for the next start.
+    /// Keys outside the mounts that take effect at the next start.
     pub after_restart: Vec<String>,
 }
 
-impl Reloaded {
-    /// Whether any mount is another.
+impl MountsReloadSummary {
+    /// Whether any mount changed.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
     }
 }
 
-/// What has to be done to get from the mounts there are to those that are wanted.
+/// The steps from the mounts in force to those that are wanted.
 #[derive(Debug, PartialEq, Eq)]
-struct Plan {
-    added: Vec<Mount>,
-    changed: Vec<Mount>,
+struct MountsReloadPlan {
+    added: Vec<MountConfig>,
+    changed: Vec<MountConfig>,
     removed: Vec<String>,
 }
 
-impl Plan {
-    fn between(now: &BTreeMap<&str, &Mount>, wanted: &[Mount]) -> Self {
-        let fresh = |mount: &&Mount| !now.contains_key(mount.name.as_str());
-        let another = |mount: &&Mount| now.get(mount.name.as_str()).is_some_and(|before| *before != *mount);
+impl MountsReloadPlan {
+    fn between(now: &BTreeMap<&str, &MountConfig>, wanted: &[MountConfig]) -> Self {
+        let fresh = |mount: &&MountConfig| !now.contains_key(mount.name.as_str());
+        let another = |mount: &&MountConfig| now.get(mount.name.as_str()).is_some_and(|before| *before != *mount);
         let gone = |name: &&&str| !wanted.iter().any(|mount| mount.name == ***name);
         Self {
             added: wanted.iter().filter(fresh).cloned().collect(),
@@ -70,11 +70,11 @@ impl Plan {
     }
 }
 
-/// Takes up the mounts of the configuration as it is now.
+/// Applies the mounts of the configuration as it is now.
 ///
 /// # Errors
-/// When the file cannot be used: the mounts stay as they are. People are told.
-pub async fn reload(gw: &Gateway, by: Actor) -> Result<Reloaded, No> {
+/// When the file cannot be used: the mounts stay as they are. People are notified.
+pub async fn reload(gw: &Gateway, by: Actor) -> Result<MountsReloadSummary, CallError> {
     let turn = gw.mounts.turn.lock().await;
     let wanted = match read(gw) {
         Ok(wanted) => wanted,
@@ -82,9 +82,9 @@ pub async fn reload(gw: &Gateway, by: Actor) -> Result<Reloaded, No> {
     };
     let before = gw.mounts.all();
     let now = before.iter().map(|service| (service.mount().name.as_str(), service.mount())).collect();
-    let Plan { added, changed, removed } = Plan::between(&now, &wanted.mounts.0);
-    let names = |mounts: &[Mount]| mounts.iter().map(|mount| mount.name.clone()).collect::<Vec<_>>();
-    let mut done = Reloaded {
+    let MountsReloadPlan { added, changed, removed } = MountsReloadPlan::between(&now, &wanted.mounts.0);
+    let names = |mounts: &[MountConfig]| mounts.iter().map(|mount| mount.name.clone()).collect::<Vec<_>>();
+    let mut done = MountsReloadSummary {
         added: names(&added),
         changed: names(&changed),
         removed,
@@ -93,7 +93,7 @@ pub async fn reload(gw: &Gateway, by: Actor) -> Result<Reloaded, No> {
     };
     if !done.is_nothing() {
         let (added, changed, removed) = (done.added.clone(), done.changed.clone(), done.removed.clone());
-        gw.store.mounts_changed(MountsChange { added, changed, removed }, by.clone()).await?;
+        gw.store.record_mounts_change(MountsChange { added, changed, removed }, by.clone()).await?;
     }
     for name in &done.removed {
         done.cancelled.extend(cancel_all(gw, name, &by).await?);
@@ -103,17 +103,17 @@ pub async fn reload(gw: &Gateway, by: Actor) -> Result<Reloaded, No> {
     }
     end(before, |name| done.removed.iter().chain(&done.changed).any(|other| other == name)).await;
     for name in &done.removed {
-        // What was on its way in while the first were cancelled.
+        // Writes that were admitted while the first ones were cancelled.
         done.cancelled.extend(cancel_all(gw, name, &by).await?);
         gw.mounts.take(name, &gw.egress);
     }
     for mount in added.into_iter().chain(changed) {
         let service = gw.mounts.put(mount, &gw.egress);
-        // In its place before anybody keeps it, so that a held write finds a server that starts, not none.
-        keep::stand(gw, &service).await;
+        // In its place before it is kept, so that a held write finds a server that starts, not none.
+        supervisor::offer_service(gw, &service).await;
     }
     gw.mounts.came.notify_one();
-    gw.events.wrote();
+    gw.events.notify_written();
     drop(turn);
     Ok(done)
 }
@@ -127,13 +127,13 @@ async fn end(services: Vec<Arc<MountService>>, which: impl Fn(&str) -> bool) {
     while ends.join_next().await.is_some() {}
 }
 
-/// Cancels every write to a mount that has not left.
-async fn cancel_all(gw: &Gateway, name: &str, by: &Actor) -> Result<Vec<HoldId>, No> {
+/// Cancels every write to a mount that has not been sent.
+async fn cancel_all(gw: &Gateway, name: &str, by: &Actor) -> Result<Vec<HoldId>, CallError> {
     let Some(service) = service_name(name) else { return Ok(Vec::new()) };
     let cancelled = gw.store.cancel_mount(service, by.clone()).await?;
     for hold in &cancelled {
         gw.forget_window(*hold);
-        gw.moved(*hold);
+        gw.notify_hold_changed(*hold);
     }
     Ok(cancelled)
 }
@@ -144,46 +144,46 @@ fn read(gw: &Gateway) -> Result<Config, String> {
     let wanted = source().map_err(|errors| errors.faults.iter().map(place).collect::<Vec<_>>().join("; "))?;
     let moved: Vec<String> =
         others(&gw.config, &wanted).into_iter().filter(|key| OWN_PLACES.contains(&key.as_str())).collect();
-    // SECURITY: mounts were held against places of the gateway's own files that are not those in force.
+    // SECURITY: mounts were checked against places of the gateway's own files that are not those in force.
     match moved.first() {
         None => Ok(wanted),
-        Some(key) => Err(format!("`{key}` is another than this gateway started with; start it again")),
+        Some(key) => Err(format!("`{key}` differs from the value this gateway started with; restart the gateway")),
     }
 }
 
-/// A problem without the line it stands on: people write secrets there, against our advice.
-fn place(fault: &Fault) -> String {
+/// A problem without its source line: people write secrets there, against our advice.
+fn place(fault: &FileFault) -> String {
     let hint = fault.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
     format!("{}:{} {}: {}{hint}", fault.file, fault.place.line, fault.code, fault.message)
 }
 
-/// Keys beside the mounts that are not as in force.
+/// Keys outside the mounts that differ from those in force.
 fn others(now: &Config, wanted: &Config) -> Vec<String> {
     let differs = |key: &str, value| now.shown().iter().find(|(name, _)| name == key).map(|(_, value)| value) != value;
     let all = wanted.shown().iter().filter(|(key, _)| key != "mounts");
     all.filter(|(key, value)| differs(key, Some(value))).map(|(key, _)| key.clone()).collect()
 }
 
-async fn refuse(gw: &Gateway, why: String) -> Result<No, No> {
+async fn refuse(gw: &Gateway, why: String) -> Result<CallError, CallError> {
     let why: String = why.chars().take(WHY).collect();
     let text = "the mounts of sluice.yaml cannot be used; those in force stay as they are";
     let body = serde_json::json!({"why": why, "text": text});
     let id = MessageId::mint(gw.ids.as_ref());
-    let alert = Message { id, topic: "mounts.refused".into(), severity: Severity::Warning, body };
+    let alert = OutboxMessage { id, topic: "mounts.refused".into(), severity: MessageSeverity::Warning, body };
     gw.store.alert(alert, Actor::Node(gw.store.node().clone())).await?;
-    Ok(No::saying(Code::MountInvalid, &why))
+    Ok(CallError::with_text(Code::MountInvalid, &why))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Around;
+    use crate::config::ConfigContext;
 
     fn config(text: &str) -> Config {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("sluice.yaml");
         std::fs::write(&file, text).unwrap();
-        let around = Around { here: "/somewhere".into(), host: Some("gw".into()), flags: Vec::new() };
+        let around = ConfigContext { here: "/somewhere".into(), host: Some("gw".into()), flags: Vec::new() };
         Config::load(Some(&file), &[], &around).unwrap().0
     }
 
@@ -192,11 +192,11 @@ mod tests {
         let before = config("mounts:\n  a: {command: x}\n  b: {command: x}\n  c: {command: x}\n");
         let wanted = config("mounts:\n  d: {command: x}\n  a: {command: x}\n  b: {command: x, env: {K: v}}\n");
         let now = before.mounts.0.iter().map(|mount| (mount.name.as_str(), mount)).collect();
-        let plan = Plan::between(&now, &wanted.mounts.0);
-        let names = |list: &[Mount]| list.iter().map(|mount| mount.name.clone()).collect::<Vec<_>>();
+        let plan = MountsReloadPlan::between(&now, &wanted.mounts.0);
+        let names = |list: &[MountConfig]| list.iter().map(|mount| mount.name.clone()).collect::<Vec<_>>();
         assert_eq!((names(&plan.added), names(&plan.changed)), (vec!["d".to_owned()], vec!["b".to_owned()]));
         assert_eq!(plan.removed, ["c"]);
-        let same = Plan::between(&now, &before.mounts.0);
+        let same = MountsReloadPlan::between(&now, &before.mounts.0);
         assert_eq!((same.added.len(), same.changed.len(), same.removed.len()), (0, 0, 0));
     }
 

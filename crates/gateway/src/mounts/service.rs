@@ -1,7 +1,7 @@
 //! One mount as a service behind the gate: calls go to the server, answers come back through the content stages.
 //!
-//! Promise: nothing is called that is not open; an answer is given as data from outside, or withheld; a write whose
-//! answer did not come is a doubt, and a doubt is a person's.
+//! Promise: only an open tool is called; an answer is given as outside content, or withheld; a write without an answer
+//! has an uncertain outcome, and a person resolves it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,23 +18,25 @@ use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
 use sluice_core::nodes::ServiceKind;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{Action, CapabilityName, ServiceName, Timestamp};
+use sluice_core::{Action, CapabilityName, ServiceName, UtcMillis};
 use sluice_store::PinnedTool;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
-use super::guest::Era;
-use super::tools::{Refused, Tool, claims_to_read, service_name};
+use super::client::McpConversationStart;
+use super::tools::{MountTool, RefusedTool, claims_to_read, service_name};
 use super::wire::AMBIGUOUS;
-use super::{Ground, answer};
-use crate::config::{Mount, Way};
-use crate::intake::{Incoming, ReadBy, Reader};
-use crate::services::{Ask, Performed, Place, Prepared, ReadSource, Service, Trouble, Work};
+use super::{MountsDeps, answer};
+use crate::config::{MountConfig, MountTransport};
+use crate::intake::{ContentRecipient, IncomingItem, ReaderChoice};
+use crate::services::{
+    BoxedFuture, CompletedWrite, PreparedWrite, ReadSource, Service, ServiceRead, ServiceSlot, WriteError,
+};
 
-/// Where a mount is in its life.
+/// The phase of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Being started or reached for the first time.
+pub enum MountPhase {
+    /// It is being started or reached for the first time.
     Starting,
     /// Its tools can be called.
     Open,
@@ -42,8 +44,8 @@ pub enum Phase {
     Down,
 }
 
-impl Phase {
-    /// The word in answers.
+impl MountPhase {
+    /// The word for the phase in answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -54,66 +56,66 @@ impl Phase {
     }
 }
 
-/// How a mount is, for people.
+/// The condition of a mount, for people.
 #[derive(Debug, Clone)]
-pub struct Condition {
-    /// Where it is in its life.
-    pub phase: Phase,
-    /// Since when.
-    pub since: Timestamp,
-    /// Why it is not open, or why it ended last; while it is open, what it does without.
+pub struct MountCondition {
+    /// The phase that it is in.
+    pub phase: MountPhase,
+    /// When it entered this phase.
+    pub since: UtcMillis,
+    /// Why it is not open, or why it ended last; while it is open, what it runs without.
     pub reason: Option<String>,
-    /// What a program that runs does without, if people have to know.
+    /// What a running program lacks, if people must know.
     pub caveat: Option<String>,
-    /// What the server calls itself, with its version, and the revision spoken.
+    /// The name that the server gives itself, with its version, and the revision in use.
     pub server: Option<(String, String)>,
-    /// How often it was started again.
+    /// How often it was restarted.
     pub restarts: u32,
-    /// How often the server asked something of us; each was refused.
+    /// How often the server sent us a request; each was refused.
     pub refused_requests: u32,
     /// Layers of its jail that are off; only for programs.
     pub missing_layers: Vec<String>,
     /// Tools that cannot be used, and why.
-    pub refused: Vec<Refused>,
-    /// The last of what a program complained about, in its own words.
+    pub refused: Vec<RefusedTool>,
+    /// The end of a program's error output, in its own words.
     pub last_words: String,
 }
 
 /// One tool for people.
 #[derive(Debug, Clone)]
-pub struct ToolCondition {
+pub struct MountToolCondition {
     /// The server's name for it.
     pub tool: String,
-    /// What it is called behind the gate.
+    /// The name of its capability.
     pub capability: CapabilityName,
-    /// Whether it changes anything.
+    /// Whether it is a write.
     pub writes: bool,
     /// Whether it can be called.
     pub open: bool,
 }
 
-/// One server of others.
+/// One third-party server.
 pub struct MountService {
-    mount: Mount,
-    ground: Arc<Ground>,
-    condition: RwLock<Condition>,
-    tools: RwLock<BTreeMap<CapabilityName, Arc<Tool>>>,
+    mount: MountConfig,
+    ground: Arc<MountsDeps>,
+    condition: RwLock<MountCondition>,
+    tools: RwLock<BTreeMap<CapabilityName, Arc<MountTool>>>,
     pins: RwLock<Vec<PinnedTool>>,
     live: watch::Sender<Option<Peer<RoleClient>>>,
-    /// How the conversation with it began last, or how it is tried first.
-    era: RwLock<Era>,
+    /// How the conversation began last, or which way is tried first.
+    era: RwLock<McpConversationStart>,
     slots: Arc<Semaphore>,
-    /// Somebody wants its tools to be looked at again.
+    /// Requests a check of its tools.
     pub(super) again: Notify,
-    /// Counts how often its tools were looked at.
+    /// Counts how often its tools were checked.
     pub(super) looked: watch::Sender<u64>,
-    /// Whether somebody keeps it.
+    /// Whether a task keeps it.
     taken: AtomicBool,
-    /// Whoever keeps it is told to stop.
+    /// Tells the task that keeps it to stop.
     stop: watch::Sender<bool>,
-    /// Whoever kept it has stopped.
+    /// True once the task that kept it has stopped.
     over: watch::Sender<bool>,
-    /// Programs of it that live: one, or none.
+    /// The number of its live programs: one, or none.
     pub(super) programs: Arc<watch::Sender<usize>>,
 }
 
@@ -123,23 +125,23 @@ impl std::fmt::Debug for MountService {
     }
 }
 
-/// Codes of answers that came and could not be read.
+/// Codes of answers that arrived and could not be read.
 const UNREAD: [Code; 3] = [Code::ContentUnread, Code::ContentDuplicateKey, Code::WorkerCrashed];
 
-/// Codes of calls that were not made, and may be later.
+/// Codes of calls that were not made, and may be made later.
 const WAITS: [Code; 2] = [Code::MountDown, Code::FreezeActive];
 
-/// A call that gave nothing.
-struct NotGiven {
+/// A call without a result.
+struct MountCallError {
     refusal: Refusal,
     /// Whether something may have happened.
     left: bool,
 }
 
 impl MountService {
-    pub(super) fn new(mount: Mount, ground: Arc<Ground>) -> Self {
-        let condition = Condition {
-            phase: Phase::Starting,
+    pub(super) fn new(mount: MountConfig, ground: Arc<MountsDeps>) -> Self {
+        let condition = MountCondition {
+            phase: MountPhase::Starting,
             since: ground.clock.now(),
             reason: None,
             server: None,
@@ -151,10 +153,10 @@ impl MountService {
             last_words: String::new(),
         };
         let slots = Arc::new(Semaphore::new(mount.at_once as usize));
-        // A program that is asked what it does not know may never answer; an address always does.
+        // A program may never answer a request that it does not know; an address always answers.
         let era = match mount.way {
-            Way::Program(_) => Era::Handshake,
-            Way::Address(_) => Era::Stateless,
+            MountTransport::Program(_) => McpConversationStart::Handshake,
+            MountTransport::Address(_) => McpConversationStart::Stateless,
         };
         Self {
             mount,
@@ -174,72 +176,72 @@ impl MountService {
         }
     }
 
-    /// True for the first who asks: whoever it is keeps it.
+    /// True for the first caller, which then keeps it.
     pub(super) fn take(&self) -> bool {
         !self.taken.swap(true, Ordering::SeqCst)
     }
 
-    /// Turns true when it is to be kept no longer.
-    pub(super) fn stops(&self) -> watch::Receiver<bool> {
+    /// Turns true when the task that keeps it must stop.
+    pub(super) fn subscribe_stop(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
     }
 
-    /// Tells whoever keeps it to stop.
+    /// Tells the task that keeps it to stop.
     pub(super) fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// It is no longer kept.
-    pub(super) fn is_over(&self) {
+    /// Records that it is no longer kept.
+    pub(super) fn mark_ended(&self) {
         self.over.send_replace(true);
     }
 
-    /// Ends it: calls under way may end within `grace`, none begins any more, and its program is gone when this
+    /// Ends it: calls in progress may end within `grace`, no new call begins, and its program is gone when this
     /// returns.
     pub(super) async fn end(&self, grace: Duration) {
-        // Whoever waits for a place stands behind us, and is turned away when the places close.
+        // Calls that wait for a place queue behind us, and are refused when the places close.
         let idle = timeout(grace, self.slots.acquire_many(self.mount.at_once)).await;
         self.slots.close();
         drop(idle);
         self.stop();
-        // Whom nobody keeps yet is ours, and never begins.
+        // If no task keeps it yet, this call takes it, and it never begins.
         if !self.take() {
             let mut over = self.over.subscribe();
             let _late = timeout(grace, over.wait_for(|over| *over)).await;
         }
-        self.enter(Phase::Down, Some("it was taken away".into()));
+        self.enter(MountPhase::Down, Some("it was removed".into()));
     }
 
-    /// How it was set up.
+    /// The settings of the mount.
     #[must_use]
-    pub fn mount(&self) -> &Mount {
+    pub fn mount(&self) -> &MountConfig {
         &self.mount
     }
 
-    pub(super) fn era(&self) -> Era {
+    pub(super) fn era(&self) -> McpConversationStart {
         *self.era.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn begin_with(&self, era: Era) {
+    pub(super) fn set_era(&self, era: McpConversationStart) {
         *self.era.write().unwrap_or_else(PoisonError::into_inner) = era;
     }
 
-    pub(super) fn ground(&self) -> &Arc<Ground> {
+    pub(super) fn ground(&self) -> &Arc<MountsDeps> {
         &self.ground
     }
 
-    /// How it is.
+    /// The condition of the mount.
     #[must_use]
-    pub fn condition(&self) -> Condition {
+    pub fn condition(&self) -> MountCondition {
         self.condition.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn change(&self, change: impl FnOnce(&mut Condition)) {
+    pub(super) fn change(&self, change: impl FnOnce(&mut MountCondition)) {
         change(&mut self.condition.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Moves on in its life.
-    pub(super) fn enter(&self, phase: Phase, reason: Option<String>) {
+    /// Enters a phase.
+    pub(super) fn enter(&self, phase: MountPhase, reason: Option<String>) {
         let now = self.ground.clock.now();
         self.change(|condition| {
             if condition.phase != phase {
@@ -251,9 +253,9 @@ impl MountService {
 
     /// Its tools, by capability.
     #[must_use]
-    pub fn tools(&self) -> Vec<ToolCondition> {
+    pub fn tools(&self) -> Vec<MountToolCondition> {
         let tools = self.tools.read().unwrap_or_else(PoisonError::into_inner);
-        let shown = tools.values().map(|tool| ToolCondition {
+        let shown = tools.values().map(|tool| MountToolCondition {
             tool: tool.tool.clone(),
             capability: tool.spec.name.clone(),
             writes: tool.spec.class.is_some(),
@@ -262,21 +264,21 @@ impl MountService {
         shown.collect()
     }
 
-    /// Whether its server says of this definition that it only reads, and such hints count here.
+    /// Whether its server says that this definition only reads, and such hints count here.
     #[must_use]
     pub fn claims_to_read(&self, definition: &str) -> bool {
         serde_json::from_str(definition).is_ok_and(|definition| claims_to_read(&self.mount, &definition))
     }
 
-    /// How each tool stands, as last read.
+    /// The state of each tool, as last read.
     #[must_use]
     pub fn pins(&self) -> Vec<PinnedTool> {
         self.pins.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes the tools as they are now. Gives whether anything agents can see is another.
-    pub(super) fn settle(&self, tools: Vec<Tool>, pins: Vec<PinnedTool>) -> bool {
-        let next: BTreeMap<CapabilityName, Arc<Tool>> =
+    /// Sets the tools as they are now. Returns whether anything that agents can see changed.
+    pub(super) fn settle(&self, tools: Vec<MountTool>, pins: Vec<PinnedTool>) -> bool {
+        let next: BTreeMap<CapabilityName, Arc<MountTool>> =
             tools.into_iter().map(|tool| (tool.spec.name.clone(), Arc::new(tool))).collect();
         *self.pins.write().unwrap_or_else(PoisonError::into_inner) = pins;
         let mut now = self.tools.write().unwrap_or_else(PoisonError::into_inner);
@@ -286,19 +288,19 @@ impl MountService {
         !same
     }
 
-    /// From now on calls go here; nowhere if there is nothing.
+    /// Sends calls to this peer from now on; to none with `None`.
     pub(super) fn connect(&self, peer: Option<Peer<RoleClient>>) {
         self.live.send_replace(peer);
     }
 
-    fn tool(&self, capability: &CapabilityName) -> Option<Arc<Tool>> {
+    fn tool(&self, capability: &CapabilityName) -> Option<Arc<MountTool>> {
         self.tools.read().unwrap_or_else(PoisonError::into_inner).get(capability).filter(|tool| tool.open).cloned()
     }
 
-    /// The tool of an action, by the definition the action was frozen with and whose arguments it takes.
-    fn fitting(&self, action: &Action) -> Result<Arc<Tool>, Refusal> {
-        let tool = self.tool(action.capability()).ok_or_else(|| self.shut(action.capability()))?;
-        // SECURITY: whoever said yes to the call, a person or the rules, said it to the tool as it was then.
+    /// The tool of an action, by the definition that the action was frozen with, if the tool accepts the arguments.
+    fn fitting(&self, action: &Action) -> Result<Arc<MountTool>, Refusal> {
+        let tool = self.tool(action.capability()).ok_or_else(|| self.unavailable_refusal(action.capability()))?;
+        // SECURITY: the call was approved, by a person or by the rules, for the tool as it was then.
         if action.definition().is_none() || action.definition() != tool.spec.definition.as_deref() {
             return Err(Refusal::new(Code::MountChanged));
         }
@@ -309,82 +311,84 @@ impl MountService {
         Ok(tool)
     }
 
-    /// Why a tool cannot be called: nobody has looked at it yet, or it is not what was accepted.
-    fn shut(&self, capability: &CapabilityName) -> Refusal {
+    /// Why a tool cannot be called: it was not checked yet, or it differs from what was accepted.
+    fn unavailable_refusal(&self, capability: &CapabilityName) -> Refusal {
         if let Some(starting) = self.starting() {
             return starting;
         }
         let condition = self.condition();
-        if condition.server.is_none() && condition.phase != Phase::Open {
+        if condition.server.is_none() && condition.phase != MountPhase::Open {
             let reason = condition.reason.unwrap_or_else(|| "it is being started".into());
-            let text = format!("the server `{}` is not there: {reason}", self.mount.name);
+            let text = format!("the server `{}` is not available: {reason}", self.mount.name);
             return Refusal::new(Code::MountDown).with_text(&text);
         }
-        let text = format!("`{capability}` has changed at its server and waits for a person");
+        let text = format!("`{capability}` has changed at its server and waits until a person accepts it");
         Refusal::new(Code::GatewayUnsupported).with_text(&text)
     }
 
-    /// The server, once it is there.
+    /// The server, once it is connected.
     async fn peer(&self) -> Result<Peer<RoleClient>, Refusal> {
         let (mut live, mut stop) = (self.live.subscribe(), self.stop.subscribe());
         let there = async {
             tokio::select! {
                 peer = live.wait_for(Option::is_some) => peer.ok().and_then(|peer| peer.clone()),
-                // Nobody starts it any more.
+                // No task starts it any more.
                 _ = stop.wait_for(|stop| *stop) => None,
             }
         };
         let peer = timeout(self.mount.timeout.as_duration(), there).await.ok().flatten();
         peer.ok_or_else(|| {
             let reason = self.condition().reason.unwrap_or_else(|| "it is being started".into());
-            Refusal::new(Code::MountDown).with_text(&format!("the server `{}` is not there: {reason}", self.mount.name))
+            Refusal::new(Code::MountDown)
+                .with_text(&format!("the server `{}` is not available: {reason}", self.mount.name))
         })
     }
 
     /// Waits for one of the places of the server.
     async fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         let place = timeout(self.mount.timeout.as_duration(), Arc::clone(&self.slots).acquire_owned()).await;
-        let busy = || Refusal::new(Code::MountDown).with_text("the server has too much to do");
+        let busy = || Refusal::new(Code::MountDown).with_text("the server is busy: all places for calls are in use");
         place.ok().and_then(Result::ok).ok_or_else(busy)
     }
 
-    /// Calls the server. Whoever calls has one of its places.
-    async fn call(&self, action: &Action, reader: Reader) -> Result<Value, NotGiven> {
-        let before = |refusal: Refusal| NotGiven { refusal, left: false };
+    /// Calls the server. The caller must hold one of its places.
+    async fn call(&self, action: &Action, reader: ContentRecipient) -> Result<Value, MountCallError> {
+        let before = |refusal: Refusal| MountCallError { refusal, left: false };
         let tool = self.fitting(action).map_err(before)?;
         let peer = self.peer().await.map_err(before)?;
-        // SECURITY: looked at again after the waiting: the server may have changed the tool meanwhile, and been heard.
+        // SECURITY: checked again after the wait: the server may have reported a change of the tool meanwhile.
         if !self.tool(action.capability()).is_some_and(|now| Arc::ptr_eq(&now, &tool)) {
             self.fitting(action).map_err(before)?;
         }
-        // SECURITY: nothing is handed over after a freeze has returned, however long the server was waited for.
+        // SECURITY: nothing is sent after a freeze has returned, however long the wait for the server was.
         let service = self.service(action);
         let free = self.ground.store.refuse_if_frozen(action.agent().clone(), service).await;
-        free.map_err(|error| before(*crate::No::from(error).refusal))?;
+        free.map_err(|error| before(*crate::CallError::from(error).refusal))?;
         let arguments: Map<String, Value> = action.arguments().clone();
         let params = CallToolRequestParams::new(tool.tool.clone()).with_arguments(arguments);
         let answered = timeout(self.mount.timeout.as_duration(), peer.call_tool_once(params)).await;
-        let failed = |text: &str, left| NotGiven { refusal: Refusal::new(Code::MountFailed).with_text(text), left };
+        let failed =
+            |text: &str, left| MountCallError { refusal: Refusal::new(Code::MountFailed).with_text(text), left };
         let result = match answered {
             Err(_) => return Err(failed(&format!("the server did not answer within {}", self.mount.timeout), true)),
             Ok(Ok(CallToolResponse::Complete(result))) => result,
-            Ok(Ok(_)) => return Err(failed("the server wants to ask a person something; that is refused", true)),
+            Ok(Ok(_)) => return Err(failed("the server asked for input from a person, which is refused", true)),
             Ok(Err(error)) => return Err(trouble(&error)),
         };
         let item = self.incoming(action, answer::plain(&result).to_string().into_bytes(), reader);
-        let by = if self.mount.keep_reader { ReadBy::Kept } else { ReadBy::Fresh };
+        let by = if self.mount.keep_reader { ReaderChoice::Kept } else { ReaderChoice::Fresh };
         let given = answer::taken_in(&self.ground.intake, &item, by).await;
-        given.map(|data| self.told(data)).map_err(|refusal| NotGiven { refusal, left: true })
+        given.map(|data| self.told(data)).map_err(|refusal| MountCallError { refusal, left: true })
     }
 
-    /// What batch protection and freezes call it.
+    /// The service name of an action, for batch protection and freezes.
     fn service(&self, action: &Action) -> ServiceName {
         service_name(&self.mount.name).unwrap_or_else(|| service_of(action.capability()))
     }
 
-    fn incoming(&self, action: &Action, bytes: Vec<u8>, reader: Reader) -> Incoming {
+    fn incoming(&self, action: &Action, bytes: Vec<u8>, reader: ContentRecipient) -> IncomingItem {
         let server = self.condition().server.map(|(name, _)| name);
-        Incoming {
+        IncomingItem {
             bytes,
             declared: Some(TOOL_RESULT.into()),
             service: self.service(action),
@@ -397,25 +401,25 @@ impl MountService {
         }
     }
 
-    /// What an agent is given: the data, and that it came from outside.
+    /// What an agent gets: the data, marked as outside content.
     fn told(&self, data: Value) -> Value {
         json!({"data": data, "source": format!("mount.{}", self.mount.name), "untrusted": true})
     }
 }
 
-/// What to say of a connection that was refused: then nothing can have left.
+/// The reason of a refused connection: in this case nothing can have been sent.
 fn refused(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let error = error.downcast_ref::<std::io::Error>()?;
     (error.kind() == std::io::ErrorKind::ConnectionRefused).then(|| error.to_string())
 }
 
-/// Why the protocol gave nothing, without a word of the server.
-fn trouble(error: &ServiceError) -> NotGiven {
+/// Why the protocol gave no result, without any words of the server.
+fn trouble(error: &ServiceError) -> MountCallError {
     let (text, left) = match error {
         ServiceError::McpError(error) if error.code.0 == AMBIGUOUS => {
-            return NotGiven { refusal: Refusal::new(Code::ContentDuplicateKey), left: true };
+            return MountCallError { refusal: Refusal::new(Code::ContentDuplicateKey), left: true };
         }
-        // What it does not know or take, it has not done.
+        // A request that it does not know or accept was not carried out.
         ServiceError::McpError(error) if matches!(error.code.0, -32602..=-32600) => {
             (format!("the server refused the call ({})", error.code.0), false)
         }
@@ -424,14 +428,14 @@ fn trouble(error: &ServiceError) -> NotGiven {
             ("the server ended before it answered".to_owned(), true)
         }
         ServiceError::TransportSend(error) if let Some(why) = refused(error.error.as_ref()) => {
-            let refusal = Refusal::new(Code::MountDown).with_text(&format!("the server is not there: {why}"));
-            return NotGiven { refusal, left: false };
+            let refusal = Refusal::new(Code::MountDown).with_text(&format!("the server is not available: {why}"));
+            return MountCallError { refusal, left: false };
         }
         ServiceError::TransportSend(_) => ("the call could not be sent, or no answer came back".to_owned(), true),
-        ServiceError::UnexpectedResponse => ("the server's answer is none to this call".to_owned(), true),
+        ServiceError::UnexpectedResponse => ("the server's answer does not belong to this call".to_owned(), true),
         _ => ("the server gave no usable answer".to_owned(), true),
     };
-    NotGiven { refusal: Refusal::new(Code::MountFailed).with_text(&text), left }
+    MountCallError { refusal: Refusal::new(Code::MountFailed).with_text(&text), left }
 }
 
 impl Service for MountService {
@@ -440,7 +444,7 @@ impl Service for MountService {
     }
 
     fn is_ready(&self) -> bool {
-        self.condition().phase == Phase::Open
+        self.condition().phase == MountPhase::Open
     }
 
     fn reads_from(&self, _: &CapabilityName) -> ReadSource {
@@ -451,68 +455,74 @@ impl Service for MountService {
         self.tool(capability).is_some()
     }
 
-    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+    fn check_feasible<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> BoxedFuture<'a, Result<(), Refusal>> {
         Box::pin(std::future::ready(self.fitting(action).map(|_| ())))
     }
 
-    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    fn read<'a>(&'a self, ask: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         Box::pin(async {
             let _place = self.place().await?;
-            self.call(&ask.action, Reader::of(ask)).await.map_err(|not| not.refusal)
+            self.call(&ask.action, ContentRecipient::of(ask)).await.map_err(|not| not.refusal)
         })
     }
 
-    fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+    fn prepare<'a>(&'a self, hold: &'a Hold) -> BoxedFuture<'a, Result<PreparedWrite, WriteError>> {
         Box::pin(async {
-            // One that waits for a person may become again what it was; one that was accepted anew is another.
+            // A tool that waits for a person may return to what it was; a tool that was accepted again is a different
+            // one.
             if !self.offers(hold.action.capability()) {
-                return Err(Trouble::NotDone(Refusal::new(Code::MountDown)));
+                return Err(WriteError::NotDone(Refusal::new(Code::MountDown)));
             }
-            self.fitting(&hold.action).map_err(Trouble::Refused)?;
-            self.peer().await.map(|_| Prepared::default()).map_err(Trouble::NotDone)
+            self.fitting(&hold.action).map_err(WriteError::Refused)?;
+            self.peer().await.map(|_| PreparedWrite::default()).map_err(WriteError::NotDone)
         })
     }
 
-    fn reserve<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Place, Refusal>> {
+    fn reserve<'a>(&'a self, _: &'a Hold) -> BoxedFuture<'a, Result<ServiceSlot, Refusal>> {
         Box::pin(async {
             let place = Arc::clone(&self.slots).acquire_owned().await;
-            // It was taken away.
-            place.map(Place::Slot).map_err(|_| Refusal::new(Code::MountDown))
+            // The mount was removed.
+            place.map(ServiceSlot::Slot).map_err(|_| Refusal::new(Code::MountDown))
         })
     }
 
-    fn places(&self) -> Option<usize> {
+    fn max_concurrent_writes(&self) -> Option<usize> {
         Some(self.mount.at_once as usize)
     }
 
     fn starting(&self) -> Option<Refusal> {
         let condition = self.condition();
-        (condition.phase == Phase::Starting && condition.restarts == 0).then(|| {
+        (condition.phase == MountPhase::Starting && condition.restarts == 0).then(|| {
             let text = format!("the server `{}` is being started", self.mount.name);
             Refusal::new(Code::ServiceStarting).with_text(&text)
         })
     }
 
-    fn perform<'a>(&'a self, _: Permit, hold: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Result<Performed, Trouble>> {
+    fn perform<'a>(
+        &'a self,
+        _: Permit,
+        hold: &'a Hold,
+        _: Option<&'a [u8]>,
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(async {
-            let done = |result| Performed {
+            let done = |result| CompletedWrite {
                 receipt: format!("{} answered", self.mount.name),
                 result,
                 after: None,
                 undo_until: None,
             };
-            let reader = Reader::of_write(hold);
+            let reader = ContentRecipient::of_write(hold);
             match self.call(&hold.action, reader).await {
                 Ok(result) => Ok(done(result)),
-                // It answered, so it did what it does; only its words could not be read.
-                Err(NotGiven { refusal, left: true }) if UNREAD.contains(&refusal.code()) => {
+                // It answered, so it was carried out; only its words could not be read.
+                Err(MountCallError { refusal, left: true }) if UNREAD.contains(&refusal.code()) => {
                     Ok(done(self.told(json!({"unread": refusal.code().as_str()}))))
                 }
-                Err(NotGiven { left: true, .. }) => Err(Trouble::Unclear),
-                Err(NotGiven { refusal, left: false }) if WAITS.contains(&refusal.code()) => {
-                    Err(Trouble::NotDone(refusal))
+                Err(MountCallError { left: true, .. }) => Err(WriteError::Unclear),
+                Err(MountCallError { refusal, left: false }) if WAITS.contains(&refusal.code()) => {
+                    Err(WriteError::NotDone(refusal))
                 }
-                Err(NotGiven { refusal, left: false }) => Err(Trouble::Refused(refusal)),
+                Err(MountCallError { refusal, left: false }) => Err(WriteError::Refused(refusal)),
             }
         })
     }

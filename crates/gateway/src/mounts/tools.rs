@@ -1,27 +1,27 @@
-//! Tools of a server as capabilities: which names can be used, and what each may be asked.
+//! Tools of a server as capabilities: which names can be used, and which arguments each takes.
 //!
 //! Takes definitions as the server gave them; gives capabilities or a reason. Pure. Promise: no name stands for two
-//! tools, looks like another or takes one of the gateway's own; what its server and a person do not both call a read is a
-//! write nobody can repeat or take back.
+//! tools, looks like another one or takes a name of the gateway; a tool that its server and a person do not both call a
+//! read is a write that cannot be repeated or undone.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use sluice_content::stages::Schema;
-use sluice_core::capability::{Capability, Catalogue, Effect, EffectClass, Param, ParamKind};
+use sluice_content::stages::SafeSchema;
+use sluice_core::capability::{Capability, CapabilityParam, Catalogue, Effect, EffectClass, ParamKind};
 use sluice_core::{CapabilityName, ServiceName, Tier};
 use sluice_store::definition_digest;
 
-use crate::config::{Mount, skeleton};
+use crate::config::{MountConfig, skeleton};
 
 /// Longest definition, as canonical JSON.
 const LONGEST: usize = 64 << 10;
-/// Longest description agents are shown, in characters.
+/// Longest description that agents see, in characters.
 const SHOWN: usize = 4_000;
 /// Most arguments of a tool.
 const ARGUMENTS: usize = 128;
 
-/// Names under which tools usually take what policy looks for.
+/// Argument names under which tools usually take the values that policy checks.
 const PATHS: [&str; 14] = [
     "path",
     "file",
@@ -45,46 +45,46 @@ const TARGETS: [&str; 9] = ["host", "hostname", "channel", "account", "amount", 
 
 /// A definition that can be used.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Listed {
+pub(super) struct ListedTool {
     /// The server's name for it.
     pub(super) tool: String,
-    /// All of it.
+    /// The whole definition.
     pub(super) definition: Value,
-    /// The same as canonical text, which is what is pinned.
+    /// The same as canonical text, which is pinned.
     pub(super) text: String,
 }
 
 /// One tool behind the gate.
 #[derive(Debug, Clone)]
-pub(super) struct Tool {
+pub(super) struct MountTool {
     /// The server's name for it.
     pub(super) tool: String,
     pub(super) spec: Capability,
-    pub(super) schema: Schema,
-    /// Whether it may be called: the server says of it exactly what was accepted.
+    pub(super) schema: SafeSchema,
+    /// Whether it may be called: the server describes it exactly as it was accepted.
     pub(super) open: bool,
 }
 
-/// What batch protection and freezes call a mount.
+/// The service name of a mount, for batch protection and freezes.
 pub(super) fn service_name(mount: &str) -> Option<ServiceName> {
     ServiceName::new(format!("mount.{mount}")).ok()
 }
 
-/// What a tool is called behind the gate.
+/// The capability name of a tool.
 pub(super) fn capability_name(mount: &str, tool: &str) -> Option<CapabilityName> {
     CapabilityName::new(format!("{mount}.{tool}")).ok()
 }
 
 /// A tool that cannot be used, and why.
-pub(super) type Refused = (String, String);
+pub(super) type RefusedTool = (String, String);
 
-/// Sorts a list of definitions into those that can be used and those that cannot. `pinned` are names people know.
+/// Sorts a list of definitions into usable and unusable ones. `pinned` are names that people know.
 pub(super) fn sift(
     mount: &str,
     list: Vec<Value>,
     catalogue: &Catalogue,
     pinned: &dyn Fn(&str) -> bool,
-) -> (Vec<Listed>, Vec<Refused>) {
+) -> (Vec<ListedTool>, Vec<RefusedTool>) {
     let name_of = |definition: &Value| definition.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut exact: BTreeMap<String, usize> = BTreeMap::new();
     let mut alike: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -99,20 +99,20 @@ pub(super) fn sift(
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     for definition in list {
         let tool = name_of(&definition);
-        let text = String::from_utf8(sluice_core::json::canonical(&definition)).unwrap_or_default();
+        let text = String::from_utf8(sluice_core::json::to_canonical_bytes(&definition)).unwrap_or_default();
         let lookalike = alike.get(&skeleton(&tool)).and_then(|all| all.iter().find(|other| **other != tool));
         let why = match (capability_name(mount, &tool), lookalike) {
-            (None, _) => Some("its name has characters that names here do not have, or is too long".to_owned()),
+            (None, _) => Some("its name is too long or has characters that are not allowed".to_owned()),
             _ if exact.get(&tool).is_some_and(|count| *count > 1) => Some("two tools have this name".to_owned()),
             (Some(_), Some(other)) if !pinned(&tool) => Some(format!("it looks like `{}`", printable(other))),
             (Some(name), _) if taken(mount, &name, catalogue) => {
-                Some("the gateway has a capability of this name itself".to_owned())
+                Some("the gateway itself has a capability of this name".to_owned())
             }
             _ if text.len() > LONGEST => Some(format!("its definition is larger than {LONGEST} bytes")),
             _ => specify(&definition).err(),
         };
         match why {
-            None => good.push(Listed { tool, definition, text }),
+            None => good.push(ListedTool { tool, definition, text }),
             Some(why) => bad.push((printable(&tool), why)),
         }
     }
@@ -120,7 +120,7 @@ pub(super) fn sift(
     (good, bad)
 }
 
-/// A name as people may see it.
+/// A name in the form that people may see.
 fn printable(name: &str) -> String {
     name.chars().take(64).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect()
 }
@@ -129,20 +129,20 @@ fn taken(mount: &str, name: &CapabilityName, catalogue: &Catalogue) -> bool {
     catalogue.get(name).is_some_and(|spec| Some(spec.service()) != service_name(mount))
 }
 
-/// What of a definition does not depend on how the mount is set up.
-struct Specified {
-    params: Vec<Param>,
+/// The part of a definition that does not depend on the settings of the mount.
+struct SpecifiedToolSchema {
+    params: Vec<CapabilityParam>,
     schema: Value,
-    compiled: Schema,
+    compiled: SafeSchema,
 }
 
-fn specify(definition: &Value) -> Result<Specified, String> {
+fn specify(definition: &Value) -> Result<SpecifiedToolSchema, String> {
     let mut schema = match definition.get("inputSchema") {
         Some(Value::Object(schema)) => schema.clone(),
         _ => return Err("its arguments have no schema".into()),
     };
     if schema.get("type").is_some_and(|kind| kind != "object") {
-        return Err("its arguments are no object".into());
+        return Err("its arguments are not an object".into());
     }
     schema.insert("type".into(), json!("object"));
     let properties = schema.entry("properties").or_insert_with(|| json!({}));
@@ -158,13 +158,14 @@ fn specify(definition: &Value) -> Result<Specified, String> {
     let params = properties.iter().map(|(name, shape)| param(name, shape, required.contains(&name.as_str()))).collect();
     let schema = Value::Object(schema);
     super::headers::repeated(&schema)?;
-    let compiled = Schema::compile(&schema)
-        .map_err(|_| "its schema cannot be used: it refers elsewhere, or checking it has no bound".to_owned())?;
-    Ok(Specified { params, schema, compiled })
+    let compiled = SafeSchema::compile(&schema).map_err(|_| {
+        "its schema cannot be used: it refers to another document, or the cost of checking it has no limit".to_owned()
+    })?;
+    Ok(SpecifiedToolSchema { params, schema, compiled })
 }
 
-/// What an argument is, by its schema and its name.
-fn param(name: &str, shape: &Value, required: bool) -> Param {
+/// The kind of an argument, by its schema and its name.
+fn param(name: &str, shape: &Value, required: bool) -> CapabilityParam {
     let kind_of = |shape: &Value| shape.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
     let lower = name.to_ascii_lowercase();
     let named = |list: &[&str]| list.contains(&lower.as_str());
@@ -185,25 +186,25 @@ fn param(name: &str, shape: &Value, required: bool) -> Param {
         _ => ParamKind::Any,
     };
     let target = matches!(kind, ParamKind::Url | ParamKind::Path | ParamKind::Recipients) || named(&TARGETS);
-    Param { required, target, ..Param::new(name, kind) }
+    CapabilityParam { required, target, ..CapabilityParam::new(name, kind) }
 }
 
 /// Whether the server says that a tool only reads, and its hints count at all.
-pub(super) fn claims_to_read(mount: &Mount, definition: &Value) -> bool {
+pub(super) fn claims_to_read(mount: &MountConfig, definition: &Value) -> bool {
     mount.trust_hints && definition.pointer("/annotations/readOnlyHint") == Some(&json!(true))
 }
 
-/// The tool behind the gate. `cleaned` is the definition as the content stages left it; nothing if they withheld it.
-/// `accepted_read` is whether a person accepted that it only reads: the server's own word is not enough.
+/// The tool behind the gate. `cleaned` is the definition after the content stages, or `None` if they withheld it.
+/// `accepted_read` says whether a person accepted that it only reads: the server's word is not enough.
 pub(super) fn tool(
-    mount: &Mount,
-    listed: &Listed,
+    mount: &MountConfig,
+    listed: &ListedTool,
     cleaned: Option<&Value>,
     accepted_read: bool,
-) -> Result<Tool, String> {
-    let Listed { tool, definition, text } = listed;
+) -> Result<MountTool, String> {
+    let ListedTool { tool, definition, text } = listed;
     let name = capability_name(&mount.name, tool).ok_or_else(|| "its name cannot be used".to_owned())?;
-    // What was withheld can still be used if a person said so; its words are left out.
+    // A withheld definition can still be used if a person accepted it; its words are left out.
     let bare;
     let source = match cleaned {
         Some(cleaned) => cleaned,
@@ -212,9 +213,9 @@ pub(super) fn tool(
             &bare
         }
     };
-    let Specified { params, schema, compiled } = specify(source)?;
+    let SpecifiedToolSchema { params, schema, compiled } = specify(source)?;
     let reads = accepted_read && claims_to_read(mount, definition);
-    // A read that is told where to reach can carry something out by where it reaches.
+    // A read that takes an address as an argument can carry data out through that address.
     let reaches_out = params.iter().any(|param| matches!(param.kind, ParamKind::Url | ParamKind::Recipients));
     let effect = if reads && !reaches_out { Effect::Read } else { Effect::Write };
     let spec = Capability {
@@ -230,7 +231,7 @@ pub(super) fn tool(
         schema: Some(schema),
         definition: Some(definition_digest(text)),
     };
-    Ok(Tool { tool: tool.clone(), spec, schema: compiled, open: false })
+    Ok(MountTool { tool: tool.clone(), spec, schema: compiled, open: false })
 }
 
 fn summary(mount: &str, tool: &str, definition: &Value, withheld: bool) -> String {
@@ -238,18 +239,18 @@ fn summary(mount: &str, tool: &str, definition: &Value, withheld: bool) -> Strin
     let said: String = said.trim().chars().take(SHOWN).collect();
     let end = if said.ends_with(['.', '!', '?', ':']) { "" } else { "." };
     match (withheld, said.is_empty()) {
-        (true, _) => format!("Tool `{tool}` of the server `{mount}`; what it says of itself is withheld."),
+        (true, _) => format!("Tool `{tool}` of the server `{mount}`; its own description is withheld."),
         (false, true) => format!("Tool `{tool}` of the server `{mount}`."),
         (false, false) => format!("{said}{end}"),
     }
 }
 
-/// A definition without anything a model would read but names.
+/// A definition in which a model can read only names.
 fn without_words(definition: &Value) -> Value {
     const WORDS: [&str; 7] = ["description", "title", "examples", "default", "$comment", "_meta", "icons"];
     match definition {
         Value::Object(map) => {
-            // Under `properties` these are names of arguments.
+            // Under `properties`, the keys are names of arguments.
             let keep = |(key, value): (&String, &Value)| {
                 let inner = if key == "properties" { each(value) } else { without_words(value) };
                 (!WORDS.contains(&key.as_str())).then(|| (key.clone(), inner))
@@ -273,10 +274,10 @@ fn each(properties: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{EnvValue, MountProgram, Size, Way};
-    use sluice_core::Span;
+    use crate::config::{ByteSize, EnvValue, MountProgram, MountTransport};
+    use sluice_core::Millis;
 
-    fn mount() -> Mount {
+    fn mount() -> MountConfig {
         let program = MountProgram {
             command: "x".into(),
             args: Vec::new(),
@@ -286,18 +287,18 @@ mod tests {
             write: Vec::new(),
             network: Vec::new(),
             allow_addresses: Vec::new(),
-            memory: Size::from_mb(1),
+            memory: ByteSize::from_mb(1),
         };
-        Mount {
+        MountConfig {
             name: "git".into(),
-            way: Way::Program(Box::new(program)),
-            timeout: Span::from_secs(1),
-            start_timeout: Span::from_secs(1),
-            recheck: Span::from_secs(1),
+            way: MountTransport::Program(Box::new(program)),
+            timeout: Millis::from_secs(1),
+            start_timeout: Millis::from_secs(1),
+            recheck: Millis::from_secs(1),
             at_once: 1,
             tools: 10,
-            max_answer: Size::from_mb(1),
-            delay: Span::from_secs(30),
+            max_answer: ByteSize::from_mb(1),
+            delay: Millis::from_secs(30),
             trust_hints: true,
             keep_reader: false,
         }
@@ -307,7 +308,7 @@ mod tests {
         json!({"name": name, "description": "Does it", "inputSchema": {"type": "object", "properties": {}}})
     }
 
-    fn sifted(names: &[&str], pinned: &[&str]) -> (Vec<String>, Vec<Refused>) {
+    fn sifted(names: &[&str], pinned: &[&str]) -> (Vec<String>, Vec<RefusedTool>) {
         let list = names.iter().map(|name| definition(name)).collect();
         let catalogue = Catalogue::builtin().unwrap();
         let (good, bad) = sift("git", list, &catalogue, &|name| pinned.contains(&name));
@@ -320,7 +321,7 @@ mod tests {
             sifted(&["git_status", "push", "two", "two", "send_mail", "send-mai1", "päth", "a/b", ""], &[]);
         assert_eq!(good, ["git_status"]);
         let why: BTreeMap<&str, &str> = bad.iter().map(|(tool, why)| (tool.as_str(), why.as_str())).collect();
-        assert!(why["push"].contains("of this name itself"), "{bad:?}");
+        assert!(why["push"].contains("itself has a capability"), "{bad:?}");
         assert!(why["two"].contains("two tools"));
         assert!(why["send_mail"].contains("looks like `send-mai1`") && why["send-mai1"].contains("looks like"));
         assert!(why["p?th"].contains("characters") && why["a/b"].contains("characters") && why[""].contains("name"));
@@ -348,7 +349,7 @@ mod tests {
         assert_eq!((specs[1].effect, specs[1].usual, specs[1].delay_s), (Effect::Write, Some(Tier::Notify), 0));
         assert_eq!((specs[2].effect, specs[2].usual), (Effect::Write, Some(Tier::ApprovalRequired)));
         assert_eq!((specs[2].class, specs[2].delay_s, specs[2].reversible), (Some(EffectClass::Opaque), 30, false));
-        let doubting = Mount { trust_hints: false, ..mount() };
+        let doubting = MountConfig { trust_hints: false, ..mount() };
         for (mount, accepted) in [(doubting, true), (mount(), false)] {
             let spec = tool(&mount, &good[0], Some(&good[0].definition), accepted).unwrap().spec;
             assert_eq!((spec.effect, spec.usual), (Effect::Write, Some(Tier::ApprovalRequired)));

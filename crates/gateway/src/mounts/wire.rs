@@ -1,8 +1,8 @@
-//! What goes over the line to a program: one JSON message a line, each looked at before anyone acts on it.
+//! The line to a program: one JSON message per line, each checked before anything acts on it.
 //!
-//! Takes the pipes of a program of others; gives messages to the protocol library. Promise: a line is never longer than
-//! allowed, lines that are no message are passed over and counted, what a server may ask of a client is bounded, and
-//! whoever breaks a rule is cut off with a reason.
+//! Takes the pipes of a third-party program; gives messages to the protocol library. Promise: no line is longer than
+//! allowed, lines that are not messages are skipped and counted, the requests of a server are limited, and a server
+//! that breaks a rule is cut off with a reason.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,43 +12,43 @@ use rmcp::model::{JsonRpcMessage, RequestId, ServerNotification, ServerResult};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde_json::{Value, json};
-use sluice_core::json::{Reading, reading};
+use sluice_core::json::{JsonTextKind, classify};
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, watch};
 
 /// A message of a server.
-pub(super) type Incoming = RxJsonRpcMessage<RoleClient>;
+pub(super) type McpServerMessage = RxJsonRpcMessage<RoleClient>;
 
-/// Most lines that are no message.
+/// Most lines that are not messages.
 const NOISE: u32 = 1_000;
-/// Most requests of a server to us. It is refused each; an honest one asks a few times at most.
+/// Most requests of a server to us. Each is refused; an honest server sends a few at most.
 const REQUESTS: u32 = 100;
-/// The code of an answer of ours that stands for one of the server's with the same key twice in an object.
+/// The error code that replaces an answer of the server with a duplicate key in an object.
 pub(super) const AMBIGUOUS: i32 = -32_797;
 
 /// Watches one connection.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct MountTransportMonitor {
     /// Largest message, in bytes.
     most: usize,
-    counts: Mutex<Counts>,
-    /// The last list of tools: the request it answers, and each tool as the server said it. The library's own form of a
-    /// tool has only the members the library knows.
+    counts: Mutex<MountTransportCounts>,
+    /// The last tool list: the request that it answers, and each tool as the server sent it. The library's own form of
+    /// a tool has only the members that the library knows.
     listed: Mutex<Option<(RequestId, Vec<Value>)>>,
-    /// The server says that its tools have changed.
+    /// Signals that the server reported changed tools.
     pub(super) changed: Notify,
-    /// The connection must not be used any more.
+    /// True once the connection must not be used any more.
     cut: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct MountTransportCounts {
     noise: u32,
     requests: u32,
     why: Option<String>,
 }
 
-impl Watch {
+impl MountTransportMonitor {
     pub(super) fn new(most: u64) -> Arc<Self> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let (counts, listed) = (Mutex::default(), Mutex::default());
@@ -68,7 +68,7 @@ impl Watch {
 
     /// Waits until the connection is ended.
     pub(super) async fn until_cut(&self) {
-        // Never an error: we hold the other end ourselves.
+        // This never fails: we hold the other end ourselves.
         let mut cut = self.cut.subscribe();
         let _cut = cut.wait_for(|cut| *cut).await;
     }
@@ -78,12 +78,12 @@ impl Watch {
         self.counts().why.clone()
     }
 
-    /// How often the server asked something of us.
+    /// How often the server sent us a request.
     pub(super) fn requests(&self) -> u32 {
         self.counts().requests
     }
 
-    /// The tools that came in answer to a request, whole. Nothing if the last list was the answer to another one.
+    /// The tools that came in answer to a request, complete. `None` if the last list answered another request.
     pub(super) fn listed(&self, request: &RequestId) -> Option<Vec<Value>> {
         let last = self.listed.lock().unwrap_or_else(PoisonError::into_inner).take();
         last.filter(|(id, _)| id == request).map(|(_, tools)| tools)
@@ -97,21 +97,21 @@ impl Watch {
         }
     }
 
-    fn counts(&self) -> std::sync::MutexGuard<'_, Counts> {
+    fn counts(&self) -> std::sync::MutexGuard<'_, MountTransportCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One line or body as a message, if it is one that anybody should see.
-    pub(super) fn read(&self, text: &[u8]) -> Option<Incoming> {
-        let ambiguous = if reading(text) == Reading::Repeated { ambiguous(text) } else { None };
-        let message = ambiguous.map_or_else(|| serde_json::from_slice::<Incoming>(text), Ok);
+    /// One line or body as a message, if it is one to pass on.
+    pub(super) fn read(&self, text: &[u8]) -> Option<McpServerMessage> {
+        let ambiguous = if classify(text) == JsonTextKind::Repeated { ambiguous(text) } else { None };
+        let message = ambiguous.map_or_else(|| serde_json::from_slice::<McpServerMessage>(text), Ok);
         let Ok(message) = message else {
             let mut counts = self.counts();
             counts.noise += 1;
             let many = counts.noise > NOISE;
             drop(counts);
             if many {
-                self.cut("it keeps saying things that are no messages");
+                self.cut("it sent too many lines that are not messages");
             }
             return None;
         };
@@ -129,7 +129,7 @@ impl Watch {
                 let many = counts.requests > REQUESTS;
                 drop(counts);
                 if many {
-                    self.cut("it keeps asking things of us");
+                    self.cut("it sent too many requests to the gateway");
                     return None;
                 }
                 Some(message)
@@ -138,16 +138,16 @@ impl Watch {
                 if matches!(notification.notification, ServerNotification::ToolListChangedNotification(_)) {
                     self.changed.notify_one();
                 }
-                // Progress, log lines and the like lead to nothing here.
+                // Progress, log lines and similar messages have no effect here.
                 None
             }
         }
     }
 }
 
-/// What stands for an answer in which a key is given twice: two readers would hear two answers. What it is an answer to is
-/// heard all the same; nothing if it is none.
-fn ambiguous(text: &[u8]) -> Option<Incoming> {
+/// Replaces an answer with a duplicate key: two readers would read two different answers. The request that it answers
+/// still gets this answer; `None` if it answers no request.
+fn ambiguous(text: &[u8]) -> Option<McpServerMessage> {
     let said: Value = serde_json::from_slice(text).ok()?;
     let id = said.get("id").filter(|_| said.get("method").is_none())?;
     let why = "an object of the answer has the same key twice";
@@ -156,21 +156,21 @@ fn ambiguous(text: &[u8]) -> Option<Incoming> {
 
 /// The line to a program.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct StdioMountTransport {
     from: pipe::Receiver,
     held: Vec<u8>,
-    /// How much of `held` has no end of a line in it.
+    /// How much of `held` was already searched for the end of a line.
     looked: usize,
     to: Arc<tokio::sync::Mutex<Option<pipe::Sender>>>,
-    watch: Arc<Watch>,
+    watch: Arc<MountTransportMonitor>,
 }
 
-impl Line {
-    pub(super) fn new(from: pipe::Receiver, to: pipe::Sender, watch: Arc<Watch>) -> Self {
+impl StdioMountTransport {
+    pub(super) fn new(from: pipe::Receiver, to: pipe::Sender, watch: Arc<MountTransportMonitor>) -> Self {
         Self { from, held: Vec::new(), looked: 0, to: Arc::new(tokio::sync::Mutex::new(Some(to))), watch }
     }
 
-    /// The next whole line, if there is one.
+    /// The next complete line, if there is one.
     fn line(&mut self) -> Option<Vec<u8>> {
         let fresh = self.held.get(self.looked..).unwrap_or_default();
         match fresh.iter().position(|byte| *byte == b'\n') {
@@ -186,13 +186,13 @@ impl Line {
         }
     }
 
-    /// The next message, or nothing at the end of the connection.
-    async fn next(&mut self) -> Option<Incoming> {
+    /// The next message, or `None` at the end of the connection.
+    async fn next(&mut self) -> Option<McpServerMessage> {
         let mut piece = vec![0; 64 << 10];
         loop {
             while let Some(line) = self.line() {
                 if line.len() > self.watch.most() {
-                    self.watch.cut(format!("it said more than {} bytes at once", self.watch.most()));
+                    self.watch.cut(format!("it sent more than {} bytes in one message", self.watch.most()));
                     return None;
                 }
                 let text = line.trim_ascii();
@@ -201,19 +201,19 @@ impl Line {
                 }
             }
             if self.held.len() > self.watch.most() {
-                self.watch.cut(format!("it said more than {} bytes at once", self.watch.most()));
+                self.watch.cut(format!("it sent more than {} bytes in one message", self.watch.most()));
                 return None;
             }
             self.from.readable().await.ok()?;
             match self.from.try_read(&mut piece) {
                 Ok(0) => {
-                    self.watch.cut("it has ended");
+                    self.watch.cut("the server has ended");
                     return None;
                 }
                 Ok(count) => self.held.extend_from_slice(piece.get(..count).unwrap_or_default()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => {
-                    self.watch.cut("it cannot be heard any more");
+                    self.watch.cut("its output cannot be read any more");
                     return None;
                 }
             }
@@ -221,7 +221,7 @@ impl Line {
     }
 }
 
-impl Transport<RoleClient> for Line {
+impl Transport<RoleClient> for StdioMountTransport {
     type Error = io::Error;
 
     fn send(
@@ -250,7 +250,7 @@ impl Transport<RoleClient> for Line {
         }
     }
 
-    async fn receive(&mut self) -> Option<Incoming> {
+    async fn receive(&mut self) -> Option<McpServerMessage> {
         let watch = Arc::clone(&self.watch);
         tokio::select! {
             message = self.next() => message,
@@ -259,7 +259,7 @@ impl Transport<RoleClient> for Line {
     }
 
     async fn close(&mut self) -> Result<(), io::Error> {
-        self.watch.cut("it was let go");
+        self.watch.cut("the connection was closed by the gateway");
         drop(self.to.lock().await.take());
         Ok(())
     }
@@ -271,18 +271,18 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_passed_over_until_there_is_too_much_of_it() {
-        let watch = Watch::new(1000);
+        let watch = MountTransportMonitor::new(1000);
         assert!(watch.read(b"Server started on stdio").is_none());
         assert!(watch.why().is_none());
         for _ in 0..NOISE {
             assert!(watch.read(b"{\"jsonrpc\": \"1.0\"}").is_none());
         }
-        assert!(watch.why().unwrap().contains("no messages"));
+        assert!(watch.why().unwrap().contains("not messages"));
     }
 
     #[test]
     fn an_answer_with_a_key_twice_becomes_an_error_to_the_same_request() {
-        let watch = Watch::new(1000);
+        let watch = MountTransportMonitor::new(1000);
         for result in [r#"{"content":[],"content":[]}"#, r#"{"content":[],"structuredContent":{"a":1,"\u0061":2}}"#] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{result}}}"#);
             let Some(JsonRpcMessage::Error(error)) = watch.read(text.as_bytes()) else { panic!("{text}") };
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_server_that_keeps_asking_is_cut_off() {
-        let watch = Watch::new(1000);
+        let watch = MountTransportMonitor::new(1000);
         let ask = br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
         for _ in 0..REQUESTS {
             assert!(watch.read(ask).is_some());
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_list_of_tools_is_kept_whole_and_for_the_request_it_answers() {
-        let watch = Watch::new(1000);
+        let watch = MountTransportMonitor::new(1000);
         let tool = r#"{"name":"a","inputSchema":{"type":"object"},"execution":{"taskSupport":"forbidden"},"x-reach":[1,null]}"#;
         let list = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"tools":[{tool}],"x":1}}}}"#);
         assert!(watch.read(list.as_bytes()).is_some());
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn only_changes_of_the_tools_are_heard_of_all_notifications() {
-        let watch = Watch::new(1000);
+        let watch = MountTransportMonitor::new(1000);
         assert!(
             watch
                 .read(br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#)

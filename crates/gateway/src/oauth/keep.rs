@@ -1,43 +1,46 @@
-//! Grants for connections: each job gets a token that lasts, and each connection knows who granted it.
+//! Grants for connections: keeps each job's token fresh and knows the provider of each connection.
 //!
-//! Promise: a connection nobody granted by a provider is used as it is; one whose grant is refused is refused once.
+//! Promise: a connection without a provider is used as it is; one whose grant is refused is refused once.
 
 use sluice_core::ServiceName;
 use sluice_core::refusal::Code;
 
-use super::no::OauthNo;
-use super::provider::Provider;
-use super::{Oauth, Stale, refresh_name};
-use crate::connections::{Endpoints, KeepFresh, NotFresh};
-use crate::egress::Target;
-use crate::services::Work;
-use crate::{Gateway, No};
+use super::error::OauthError;
+use super::provider::OauthProvider;
+use super::{FreshTokenError, OauthGrants, refresh_name};
+use crate::connections::{CredentialRefreshError, CredentialRefresher, ServiceEndpoints};
+use crate::egress::EgressUrl;
+use crate::services::BoxedFuture;
+use crate::{CallError, Gateway};
 
-impl KeepFresh for Oauth {
-    fn fresh<'a>(&'a self, connection: &'a ServiceName) -> Work<'a, Result<(), NotFresh>> {
+impl CredentialRefresher for OauthGrants {
+    fn refresh<'a>(&'a self, connection: &'a ServiceName) -> BoxedFuture<'a, Result<(), CredentialRefreshError>> {
         Box::pin(async move {
             if !self.knows(connection) {
-                // Somebody put its credential into the vault by hand, and looks after it.
-                return if self.has_grant(connection).await { Err(NotFresh::Later) } else { Ok(()) };
+                // Its credential was put into the vault by hand, and a person maintains it.
+                return if self.has_grant(connection).await { Err(CredentialRefreshError::Later) } else { Ok(()) };
             }
-            Oauth::fresh(self, connection).await.map_err(NotFresh::from)
+            OauthGrants::ensure_fresh(self, connection).await.map_err(CredentialRefreshError::from)
         })
     }
 
-    fn refused<'a>(&'a self, connection: &'a ServiceName) -> Work<'a, Result<(), NotFresh>> {
+    fn replace_refused<'a>(
+        &'a self,
+        connection: &'a ServiceName,
+    ) -> BoxedFuture<'a, Result<(), CredentialRefreshError>> {
         Box::pin(async move {
             if !self.knows(connection) {
                 let later = self.has_grant(connection).await;
-                return Err(if later { NotFresh::Later } else { NotFresh::NeedsReauth });
+                return Err(if later { CredentialRefreshError::Later } else { CredentialRefreshError::NeedsReauth });
             }
-            self.rejected(connection).await;
-            Oauth::fresh(self, connection).await.map_err(NotFresh::from)
+            self.mark_rejected(connection).await;
+            OauthGrants::ensure_fresh(self, connection).await.map_err(CredentialRefreshError::from)
         })
     }
 }
 
-impl Oauth {
-    /// Whether a grant is kept that nobody here can renew at present: its provider could not be learnt.
+impl OauthGrants {
+    /// Whether there is a grant that cannot be renewed at present, because its provider is not known yet.
     async fn has_grant(&self, connection: &ServiceName) -> bool {
         match refresh_name(connection) {
             Ok(name) => self.inner.vault.show(&name).await.is_ok_and(|row| row.revoked.is_none()),
@@ -46,24 +49,26 @@ impl Oauth {
     }
 }
 
-impl From<Stale> for NotFresh {
-    fn from(stale: Stale) -> Self {
+impl From<FreshTokenError> for CredentialRefreshError {
+    fn from(stale: FreshTokenError) -> Self {
         match stale {
-            Stale::NeedsReauth => Self::NeedsReauth,
-            Stale::Later => Self::Later,
+            FreshTokenError::NeedsReauth => Self::NeedsReauth,
+            FreshTokenError::Later => Self::Later,
         }
     }
 }
 
-impl Provider {
-    /// Who grants access to the service an adapter speaks, as far as its addresses are not given.
+impl OauthProvider {
+    /// The provider of the service that an adapter connects to, with defaults for addresses that are not given.
     ///
     /// # Errors
-    /// When nothing says who that is, or as what we are known there.
-    pub fn of(adapter: &str, endpoints: &Endpoints) -> Result<Self, OauthNo> {
-        let Endpoints { api, authorize, token, revoke, client_id, scopes, .. } = endpoints.clone();
+    /// When the provider or the client id is not known.
+    pub fn of(adapter: &str, endpoints: &ServiceEndpoints) -> Result<Self, OauthError> {
+        let ServiceEndpoints { api, authorize, token, revoke, client_id, scopes, .. } = endpoints.clone();
         let missing = |what: &str| {
-            OauthNo::Address(format!("`{what}` of the service is not set under `services.connections` in sluice.yaml"))
+            OauthError::Address(format!(
+                "`{what}` of the service is not set under `services.connections` in sluice.yaml"
+            ))
         };
         let client_id = client_id.ok_or_else(|| missing("client_id"))?;
         let known = match adapter {
@@ -90,45 +95,45 @@ impl Provider {
             provider.scopes = scopes;
         }
         if let Some(api) = api {
-            let host = Target::parse(&api).map_err(|why| OauthNo::Address(format!("api: {why}")))?;
+            let host = EgressUrl::parse(&api).map_err(|why| OauthError::Address(format!("api: {why}")))?;
             provider.api_hosts = vec![host.host().to_owned()];
         }
         Ok(provider)
     }
 }
 
-/// Learns who grants access to a connection, as it was begun. One without a client is nobody's to grant.
+/// Sets the provider of a connection, as it was connected. A connection without a client has no provider.
 ///
 /// # Errors
-/// When there is no such connection, or its addresses cannot be used.
-pub(crate) async fn take_up(gw: &Gateway, name: &ServiceName) -> Result<(), No> {
+/// When the connection does not exist, or its addresses cannot be used.
+pub(crate) async fn take_up(gw: &Gateway, name: &ServiceName) -> Result<(), CallError> {
     let endpoints = gw.connections.endpoints(name).await?;
     if endpoints.client_id.is_none() {
         return Ok(());
     }
     let adapter = gw.connections.show(name).await?.adapter;
-    let mut provider = Provider::of(&adapter, &endpoints).map_err(OauthNo::refusal)?;
-    // The adapter knows best; where it cannot be asked, what is known about it has to do.
+    let mut provider = OauthProvider::of(&adapter, &endpoints).map_err(OauthError::refusal)?;
+    // The adapter knows its scope best; if it cannot be asked, the built-in scope is used.
     match gw.connections.access_scope(name).await {
         Ok(scope) => (provider.capabilities, provider.api_hosts) = (scope.capabilities, scope.hosts),
         Err(_) if !provider.capabilities.is_empty() && !provider.api_hosts.is_empty() => {}
         Err(no) => return Err(no),
     }
-    gw.oauth.configure(name.clone(), provider).map_err(OauthNo::refusal)?;
+    gw.oauth.configure(name.clone(), provider).map_err(OauthError::refusal)?;
     Ok(())
 }
 
-/// Learns who grants access to every connection there is. One that cannot be used is named; the others go on.
+/// Sets the providers of all connections. A connection that cannot be used is logged; the others continue.
 pub(crate) async fn take_up_all(gw: &Gateway) {
     let names = match gw.store.connections().await {
-        Ok(rows) => rows.into_iter().filter(|row| row.state.answers()).map(|row| row.name),
+        Ok(rows) => rows.into_iter().filter(|row| row.state.has_readable_copy()).map(|row| row.name),
         Err(error) => return tracing::error!(code = error.code(), "connections cannot be read: {error}"),
     };
     for name in names {
         match take_up(gw, &name).await {
             Ok(()) => {}
             Err(no) if no.refusal.code() == Code::StoreNotFound => {}
-            Err(no) => tracing::error!(connection = %name, "nobody renews the access to {name}: {}", no.refusal),
+            Err(no) => tracing::error!(connection = %name, "the access to {name} is not renewed: {}", no.refusal),
         }
     }
 }

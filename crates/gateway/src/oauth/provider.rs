@@ -1,40 +1,40 @@
-//! Who grants access: where they are, who we are there, and what we ask for.
+//! OAuth providers: their addresses, our client id, and the scopes to request.
 //!
-//! Promise: the way opened to a provider leads to its token and revocation addresses and nowhere else; a private
-//! address is opened only where the operator wrote that very address.
+//! Promise: the connection to a provider reaches only its token and revocation addresses; a private address is opened
+//! only if the operator wrote exactly that address.
 
 use http::Method;
 use sluice_core::ServiceName;
-use sluice_core::throttle::Limits;
+use sluice_core::throttle::ConnectionLimits;
 use url::Url;
 
-use super::no::OauthNo;
+use super::error::OauthError;
 use super::way_name;
-use crate::egress::ssrf::Net;
-use crate::egress::{Connection, HostPattern, PathPattern, Target};
+use crate::egress::ssrf::IpNetwork;
+use crate::egress::{EgressConnection, EgressUrl, HostPattern, PathPattern};
 
 /// One provider, for one service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Provider {
-    /// Where people say yes.
+pub struct OauthProvider {
+    /// The address where people grant access.
     pub authorize: String,
-    /// Where codes and refresh tokens become access tokens.
+    /// The address where codes and refresh tokens are exchanged for access tokens.
     pub token: String,
-    /// Where grants are given back, if there is such a place.
+    /// The address where grants are revoked, if there is one.
     pub revoke: Option<String>,
-    /// What it calls itself, if it says so in its answers.
+    /// The issuer name that it uses in its answers, if it does.
     pub issuer: Option<String>,
-    /// What it calls us.
+    /// The client id of the gateway.
     pub client_id: String,
-    /// What we ask for.
+    /// The scopes to request.
     pub scopes: Vec<String>,
-    /// Capabilities the access token is for.
+    /// The capabilities that the access token is for.
     pub capabilities: Vec<String>,
-    /// Hosts the access token is for.
+    /// The hosts that the access token is for.
     pub api_hosts: Vec<String>,
 }
 
-impl Provider {
+impl OauthProvider {
     /// Google, for a mailbox.
     #[must_use]
     pub fn google(client_id: String, api_host: &str) -> Self {
@@ -50,9 +50,9 @@ impl Provider {
         }
     }
 
-    /// The link that asks a person.
-    pub(super) fn link(&self, redirect: &str, state: &str, challenge: &str) -> Result<String, OauthNo> {
-        let bad = || OauthNo::Address("the authorization address is not one".into());
+    /// The link where a person grants access.
+    pub(super) fn link(&self, redirect: &str, state: &str, challenge: &str) -> Result<String, OauthError> {
+        let bad = || OauthError::Address("the authorization address is not a valid URL".into());
         let mut url = Url::parse(&self.authorize).map_err(|_| bad())?;
         if !matches!(url.scheme(), "https" | "http") || url.host().is_none() {
             return Err(bad());
@@ -65,49 +65,51 @@ impl Provider {
             .append_pair("state", state)
             .append_pair("code_challenge", challenge)
             .append_pair("code_challenge_method", "S256")
-            // Google gives a refresh token only when asked like this; others ignore what they do not know.
+            // Google issues a refresh token only with this parameter; other providers ignore it.
             .append_pair("access_type", "offline")
             .append_pair("prompt", "consent");
         Ok(url.into())
     }
 
-    fn targets(&self) -> Result<Vec<Target>, OauthNo> {
+    fn targets(&self) -> Result<Vec<EgressUrl>, OauthError> {
         let urls = std::iter::once(&self.token).chain(&self.revoke);
-        urls.map(|url| Target::parse(url).map_err(|why| OauthNo::Address(format!("an address of the provider: {why}"))))
-            .collect()
+        urls.map(|url| {
+            EgressUrl::parse(url).map_err(|why| OauthError::Address(format!("an address of the provider: {why}")))
+        })
+        .collect()
     }
 
-    /// Hosts of the provider itself.
-    pub(super) fn own_hosts(&self) -> Result<Vec<String>, OauthNo> {
+    /// The hosts of the provider itself.
+    pub(super) fn own_hosts(&self) -> Result<Vec<String>, OauthError> {
         Ok(self.targets()?.iter().map(|target| target.host().to_owned()).collect())
     }
 
-    /// The way to it.
-    pub(super) fn way_out(&self, service: &ServiceName) -> Result<Connection, OauthNo> {
-        let wrong = |why: String| OauthNo::Address(why);
+    /// The egress connection to the provider.
+    pub(super) fn way_out(&self, service: &ServiceName) -> Result<EgressConnection, OauthError> {
+        let wrong = |why: String| OauthError::Address(why);
         let targets = self.targets()?;
         let hosts: Result<Vec<_>, _> = targets.iter().map(|target| HostPattern::parse(target.host())).collect();
-        let mut way = Connection::new(way_name(service)?, hosts.map_err(wrong)?);
+        let mut way = EgressConnection::new(way_name(service)?, hosts.map_err(wrong)?);
         let paths: Result<Vec<_>, _> = targets.iter().map(|target| PathPattern::parse(target.path())).collect();
         way.paths = paths.map_err(wrong)?;
-        way.ports = targets.iter().map(Target::port).collect();
+        way.ports = targets.iter().map(EgressUrl::port).collect();
         way.methods = vec![Method::POST];
         for target in &targets {
-            let opened = target.address().and_then(|address| Net::parse(&address.to_string()).ok());
-            // SECURITY: a token must not cross a network in clear; on this machine there is none to cross.
+            let opened = target.address().and_then(|address| IpNetwork::parse(&address.to_string()).ok());
+            // SECURITY: a token must not cross a network in plain text; a loopback address crosses none.
             if !target.is_tls() && !target.address().is_some_and(|address| address.is_loopback()) {
-                return Err(OauthNo::Address("a provider is reached over https, or on 127.0.0.1".into()));
+                return Err(OauthError::Address("a provider is reached over https, or on 127.0.0.1".into()));
             }
             way.plain_http |= !target.is_tls();
             way.allow_addresses.extend(opened);
         }
-        // A grant is renewed for ever: nothing to use up, but no storm either.
-        way.limits = Limits { per_minute: Some(20), per_hour: Some(200), burn: None };
+        // A grant is renewed without end: no total limit, but no bursts either.
+        way.limits = ConnectionLimits { per_minute: Some(20), per_hour: Some(200), burn: None };
         way.max_answer = 64 << 10;
         Ok(way)
     }
 
-    /// Which of the scopes we asked for are not among those granted. A provider that says nothing granted them all.
+    /// The requested scopes that were not granted. If the provider names no scopes, it granted all of them.
     pub(super) fn missing(&self, granted: Option<&str>) -> Vec<String> {
         let Some(granted) = granted.map(words) else { return Vec::new() };
         self.scopes.iter().filter(|wanted| !granted.contains(wanted)).cloned().collect()
@@ -118,14 +120,14 @@ pub(super) fn words(scope: &str) -> Vec<String> {
     scope.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
-/// Whether a redirect leads to a port of the machine the browser runs on.
+/// Whether a redirect leads to a port of the machine that the browser runs on.
 #[must_use]
 pub fn redirect_is_loopback(redirect: &str) -> bool {
     let Ok(url) = Url::parse(redirect) else { return false };
     let host = match url.host() {
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
         Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        // SECURITY: `localhost` is a name, and names are looked up (RFC 8252, 8.3).
+        // SECURITY: `localhost` is a name that must be resolved (RFC 8252, 8.3).
         Some(url::Host::Domain(_)) | None => false,
     };
     let plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
@@ -162,9 +164,9 @@ mod tests {
 
     #[test]
     fn the_way_leads_to_two_addresses_by_one_method() {
-        let way = Provider::google("id".into(), "gmail.googleapis.com").way_out(&gmail()).unwrap();
+        let way = OauthProvider::google("id".into(), "gmail.googleapis.com").way_out(&gmail()).unwrap();
         assert_eq!(way.name.as_str(), "oauth.gmail");
-        let admit = |method: Method, url: &str| way.admit(&method, &Target::parse(url).unwrap()).is_ok();
+        let admit = |method: Method, url: &str| way.admit(&method, &EgressUrl::parse(url).unwrap()).is_ok();
         assert!(admit(Method::POST, "https://oauth2.googleapis.com/token"));
         assert!(admit(Method::POST, "https://oauth2.googleapis.com/revoke"));
         assert!(!admit(Method::GET, "https://oauth2.googleapis.com/token"));
@@ -176,9 +178,9 @@ mod tests {
 
     #[test]
     fn tokens_cross_no_network_in_clear() {
-        let mut provider = Provider::google("id".into(), "gmail.googleapis.com");
+        let mut provider = OauthProvider::google("id".into(), "gmail.googleapis.com");
         provider.token = "http://oauth2.googleapis.com/token".into();
-        assert!(matches!(provider.way_out(&gmail()), Err(OauthNo::Address(_))));
+        assert!(matches!(provider.way_out(&gmail()), Err(OauthError::Address(_))));
         (provider.token, provider.revoke) = ("http://127.0.0.1:4713/token".into(), None);
         let way = provider.way_out(&gmail()).unwrap();
         assert!(way.plain_http && way.allow_addresses.len() == 1);
@@ -186,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_was_not_granted_is_named() {
-        let mut provider = Provider::google("id".into(), "gmail.googleapis.com");
+        let mut provider = OauthProvider::google("id".into(), "gmail.googleapis.com");
         provider.scopes = vec!["read".into(), "send".into()];
         assert_eq!(provider.missing(Some("email read")), ["send"]);
         assert!(provider.missing(Some("send read openid")).is_empty());

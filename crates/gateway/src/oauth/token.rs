@@ -1,53 +1,53 @@
-//! What is said at a token endpoint, and what comes back.
+//! Token requests and their answers.
 //!
-//! Promise: of an answer, nothing is repeated but the codes of the standard; what is neither a token nor a proper
-//! refusal is no word of the provider and decides nothing.
+//! Promise: of an answer, only the codes of the standard are repeated; an answer that is neither a token nor a valid
+//! refusal decides nothing.
 
 use serde_json::Value;
-use sluice_core::Span;
-use sluice_core::json::{Reading, reading};
+use sluice_core::Millis;
+use sluice_core::json::{JsonTextKind, classify};
 
-use super::no::Denied;
-use super::pending::Begun;
-use super::provider::Provider;
-use crate::egress::Answer;
-use crate::vault::{SHORTEST, Secret};
+use super::error::OauthErrorCode;
+use super::pending::PendingAuthorization;
+use super::provider::OauthProvider;
+use crate::egress::EgressResponse;
+use crate::vault::{SHORTEST, SecretValue};
 
-/// How long a token lives whose life nobody told.
-const UNTOLD: Span = Span::from_hours(1);
-/// The longest life that is believed.
+/// The assumed lifetime of a token if the provider gives none.
+const UNTOLD: Millis = Millis::from_hours(1);
+/// The longest lifetime that is accepted, in seconds.
 const LONGEST: u64 = 24 * 3600;
 
 /// A field of a form.
-pub(super) type Field<'a> = (&'a str, &'a [u8]);
+pub(super) type OauthFormField<'a> = (&'a str, &'a [u8]);
 
-/// Tokens.
+/// The tokens of a grant.
 #[allow(missing_debug_implementations, reason = "it holds tokens")]
-pub(super) struct Granted {
-    pub(super) access: Secret,
-    pub(super) refresh: Option<Secret>,
-    pub(super) lasts: Span,
+pub(super) struct GrantedTokens {
+    pub(super) access: SecretValue,
+    pub(super) refresh: Option<SecretValue>,
+    pub(super) lasts: Millis,
     pub(super) scope: Option<String>,
 }
 
-/// What an answer says.
+/// The meaning of an answer.
 #[allow(missing_debug_implementations, reason = "it holds tokens")]
-pub(super) enum Heard {
-    /// Yes.
-    Granted(Granted),
-    /// No.
-    Denied(Denied),
-    /// Nothing that counts: the provider is not itself, or something else answers in its place.
+pub(super) enum TokenEndpointOutcome {
+    /// Access is granted.
+    Granted(GrantedTokens),
+    /// Access is refused.
+    Denied(OauthErrorCode),
+    /// No valid answer: the provider fails, or something else answers in its place.
     Nothing,
 }
 
-/// A code for tokens.
+/// The form that exchanges a code for tokens.
 pub(super) fn redeem<'a>(
-    provider: &'a Provider,
-    begun: &'a Begun,
-    code: &'a Secret,
-    client: Option<&'a Secret>,
-) -> Vec<Field<'a>> {
+    provider: &'a OauthProvider,
+    begun: &'a PendingAuthorization,
+    code: &'a SecretValue,
+    client: Option<&'a SecretValue>,
+) -> Vec<OauthFormField<'a>> {
     let mut fields = vec![
         ("grant_type", b"authorization_code".as_slice()),
         ("code", code.expose()),
@@ -59,8 +59,12 @@ pub(super) fn redeem<'a>(
     fields
 }
 
-/// A refresh token for an access token.
-pub(super) fn renew<'a>(provider: &'a Provider, refresh: &'a Secret, client: Option<&'a Secret>) -> Vec<Field<'a>> {
+/// The form that exchanges a refresh token for an access token.
+pub(super) fn renew<'a>(
+    provider: &'a OauthProvider,
+    refresh: &'a SecretValue,
+    client: Option<&'a SecretValue>,
+) -> Vec<OauthFormField<'a>> {
     let mut fields = vec![
         ("grant_type", b"refresh_token".as_slice()),
         ("refresh_token", refresh.expose()),
@@ -70,8 +74,12 @@ pub(super) fn renew<'a>(provider: &'a Provider, refresh: &'a Secret, client: Opt
     fields
 }
 
-/// A refresh token that is no longer wanted, and everything that came of it.
-pub(super) fn give_back<'a>(provider: &'a Provider, refresh: &'a Secret, client: Option<&'a Secret>) -> Vec<Field<'a>> {
+/// The form that revokes a refresh token and everything issued with it.
+pub(super) fn give_back<'a>(
+    provider: &'a OauthProvider,
+    refresh: &'a SecretValue,
+    client: Option<&'a SecretValue>,
+) -> Vec<OauthFormField<'a>> {
     let mut fields = vec![
         ("token", refresh.expose()),
         ("token_type_hint", b"refresh_token".as_slice()),
@@ -82,39 +90,39 @@ pub(super) fn give_back<'a>(provider: &'a Provider, refresh: &'a Secret, client:
 }
 
 /// Reads the answer of a token endpoint.
-pub(super) fn heard(answer: &Answer) -> Heard {
-    if reading(&answer.body) == Reading::Repeated {
-        return Heard::Nothing;
+pub(super) fn parse_response(answer: &EgressResponse) -> TokenEndpointOutcome {
+    if classify(&answer.body) == JsonTextKind::Repeated {
+        return TokenEndpointOutcome::Nothing;
     }
-    let Ok(body) = serde_json::from_slice::<Value>(&answer.body) else { return Heard::Nothing };
+    let Ok(body) = serde_json::from_slice::<Value>(&answer.body) else { return TokenEndpointOutcome::Nothing };
     match answer.status {
-        200 => granted(&body).map_or(Heard::Nothing, Heard::Granted),
-        // RFC 6749, 5.2: 400 and 401; some say 403. Only with a code is it the provider's word.
+        200 => granted(&body).map_or(TokenEndpointOutcome::Nothing, TokenEndpointOutcome::Granted),
+        // RFC 6749, 5.2: 400 and 401; some providers send 403. Only an answer with a code comes from the provider.
         400 | 401 | 403 => match body.get("error").and_then(Value::as_str) {
-            None | Some("temporarily_unavailable" | "server_error" | "slow_down") => Heard::Nothing,
-            Some(word) => Heard::Denied(Denied::from_word(word)),
+            None | Some("temporarily_unavailable" | "server_error" | "slow_down") => TokenEndpointOutcome::Nothing,
+            Some(word) => TokenEndpointOutcome::Denied(OauthErrorCode::from_word(word)),
         },
-        _ => Heard::Nothing,
+        _ => TokenEndpointOutcome::Nothing,
     }
 }
 
-fn granted(body: &Value) -> Option<Granted> {
+fn granted(body: &Value) -> Option<GrantedTokens> {
     let text = |name: &str| body.get(name).and_then(Value::as_str);
-    let secret = |value: &str| (value.len() >= SHORTEST).then(|| Secret::new(value.as_bytes().to_vec()));
+    let secret = |value: &str| (value.len() >= SHORTEST).then(|| SecretValue::new(value.as_bytes().to_vec()));
     if !text("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
         return None;
     }
     let told = body.get("expires_in").and_then(|value| value.as_u64().or_else(|| value.as_str()?.parse().ok()));
-    Some(Granted {
+    Some(GrantedTokens {
         access: secret(text("access_token")?)?,
         refresh: text("refresh_token").and_then(secret),
-        lasts: told.map_or(UNTOLD, |secs| Span::from_secs(secs.min(LONGEST))),
+        lasts: told.map_or(UNTOLD, |secs| Millis::from_secs(secs.min(LONGEST))),
         scope: text("scope").map(str::to_owned),
     })
 }
 
-/// Whether a grant is gone: taken back now, or no longer known.
-pub(super) fn is_taken_back(answer: &Answer) -> bool {
+/// Whether a grant is gone: revoked now, or no longer known.
+pub(super) fn is_taken_back(answer: &EgressResponse) -> bool {
     let code = || serde_json::from_slice::<Value>(&answer.body).ok()?.get("error")?.as_str().map(str::to_owned);
     match answer.status {
         200 | 204 => true,
@@ -128,15 +136,15 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn answer(status: u16, body: &str) -> Answer {
-        Answer { status, headers: Vec::new(), body: body.to_owned().into(), url: String::new() }
+    fn answer(status: u16, body: &str) -> EgressResponse {
+        EgressResponse { status, headers: Vec::new(), body: body.to_owned().into(), url: String::new() }
     }
 
     fn word(status: u16, body: &str) -> String {
-        match heard(&answer(status, body)) {
-            Heard::Granted(granted) => format!("granted for {} s", granted.lasts.as_secs()),
-            Heard::Denied(denied) => format!("denied: {}", denied.as_str()),
-            Heard::Nothing => "nothing".into(),
+        match parse_response(&answer(status, body)) {
+            TokenEndpointOutcome::Granted(granted) => format!("granted for {} s", granted.lasts.as_secs()),
+            TokenEndpointOutcome::Denied(denied) => format!("denied: {}", denied.as_str()),
+            TokenEndpointOutcome::Nothing => "nothing".into(),
         }
     }
 

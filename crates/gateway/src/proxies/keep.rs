@@ -1,37 +1,42 @@
-//! What a task is told of the time before it, and what of its proposals is kept.
+//! What a task is told about earlier tasks, and which of its proposals are kept.
 //!
-//! Takes an errand, and what a worker proposes after it; gives what the job carries, and lines for the log. Promise: a
-//! proposal is kept only if the call and the file allow it, nothing in it must stay inside, and a second worker let all
-//! its text through unchanged; whatever is refused is on record by its code, never by its content.
+//! Takes a proxy job, and the proposals of its worker; gives the history for the job, and lines for the log. Promise: a
+//! proposal is kept only if the call and the declaration allow it, the leak scan finds nothing in it, and a second
+//! worker passed all its text unchanged; a refusal is recorded by its code, never by its content.
 
 use serde_json::{Map, Value, json};
-use sluice_content::leak::Scope;
+use sluice_content::leak::LeakScope;
 use sluice_core::Actor;
 use sluice_core::crash::CrashReport;
 use sluice_core::ids::JobId;
-use sluice_core::proxy::{DraftMove, NotTaken, Operation, Proposal, Told};
+use sluice_core::proxy::{ContinuityProposal, DraftMove, ProposalError, ProxyOperation, ProxyTaskHistory};
 use sluice_core::refusal::{Code, Refusal};
 
-use super::run::Errand;
+use super::run::ProxyTaskAssignment;
 use super::service::ProxyService;
 use super::workspace::IN_PROGRESS;
 use crate::value::at;
-use crate::workers::{End, Job, Outcome, Workers};
+use crate::workers::{GatewayWorkers, WorkerEnd, WorkerJob, WorkerJobOutcome};
 
-/// From this score on the stages do not let a text pass.
+/// From this score on, the stages do not pass a text.
 const FLAGGED: f64 = 0.5;
 
 impl ProxyService {
-    /// What the task of an errand is told; nothing without a lasting account.
-    pub(super) fn told(&self, errand: &Errand) -> Told {
+    /// The history for the task of a proxy job; empty without a lasting account.
+    pub(super) fn told(&self, errand: &ProxyTaskAssignment) -> ProxyTaskHistory {
         let identity = self.declared().identity.as_ref();
         identity
             .map(|identity| self.workspace().told(identity, &errand.operation, &errand.arguments))
             .unwrap_or_default()
     }
 
-    /// Weighs what a task proposes, keeps what is fit, and records what is not. Gives lines for the log.
-    pub(super) async fn keep(&self, id: JobId, errand: &Errand, proposals: &[Proposal]) -> Vec<Value> {
+    /// Checks what a task proposes, keeps what is allowed, and records what is not. Gives lines for the log.
+    pub(super) async fn keep(
+        &self,
+        id: JobId,
+        errand: &ProxyTaskAssignment,
+        proposals: &[ContinuityProposal],
+    ) -> Vec<Value> {
         let mut lines = Vec::new();
         for proposal in proposals {
             let now = self.ground().clock.now();
@@ -53,9 +58,13 @@ impl ProxyService {
         lines
     }
 
-    /// Whether the draft that a call names is one that this operation can move: nothing is sent for one that was sent
-    /// already, was abandoned or never begun.
-    pub(super) fn draft_allows(&self, operation: &Operation, arguments: &Map<String, Value>) -> Result<(), Refusal> {
+    /// Whether this operation can move the draft that a call names: nothing is sent for a draft that was sent already,
+    /// was abandoned or was never begun.
+    pub(super) fn draft_allows(
+        &self,
+        operation: &ProxyOperation,
+        arguments: &Map<String, Value>,
+    ) -> Result<(), Refusal> {
         let (Some(moves), Some(name)) = (&operation.draft, operation.draft_of(arguments)) else { return Ok(()) };
         let state = self.workspace().draft_state(name);
         let is_open = state.as_deref() == Some(IN_PROGRESS);
@@ -67,33 +76,34 @@ impl ProxyService {
             return Ok(());
         }
         let text = match state {
-            Some(_) if begins => "there is a draft of this name in progress: finish it, or name another".to_owned(),
-            Some(state) => format!("the draft of this name is {state}: nothing is sent for it; begin a new one"),
-            None => "there is no draft of this name: begin one first".to_owned(),
+            Some(_) if begins => "a draft with this name is in progress: finish it, or use another name".to_owned(),
+            Some(state) => format!("the draft with this name is {state}: nothing was sent; begin a new draft"),
+            None => "there is no draft with this name: begin one first".to_owned(),
         };
         Err(Refusal::new(Code::ExecuteBadArgument).with_text(&text))
     }
 
-    async fn record_refused(&self, id: JobId, no: NotTaken) {
+    async fn record_refused(&self, id: JobId, no: ProposalError) {
         let store = &self.ground().store;
         let node = Actor::Node(store.node().clone());
-        tracing::warn!(proxy = self.name(), code = no.code(), "`{}` proposed what is not kept: {no}", self.name());
+        tracing::warn!(proxy = self.name(), code = no.code(), "a proposal of `{}` is not kept: {no}", self.name());
         if let Err(error) = store.refuse_proposal(self.name(), id, no.code(), node).await {
-            tracing::error!(code = error.code(), "and that cannot be recorded");
+            tracing::error!(code = error.code(), "the refusal of a proposal cannot be recorded");
         }
     }
 
-    async fn weigh(&self, errand: &Errand, proposal: &Proposal) -> Result<(), NotTaken> {
-        let identity = self.declared().identity.as_ref().ok_or(NotTaken::Undeclared)?;
-        errand.operation.takes(identity, &errand.arguments, proposal)?;
-        let (Proposal::Relation { name, .. } | Proposal::Draft { name, .. }) = proposal;
+    async fn weigh(&self, errand: &ProxyTaskAssignment, proposal: &ContinuityProposal) -> Result<(), ProposalError> {
+        let identity = self.declared().identity.as_ref().ok_or(ProposalError::Undeclared)?;
+        errand.operation.check_proposal(identity, &errand.arguments, proposal)?;
+        let (ContinuityProposal::Relation { name, .. } | ContinuityProposal::Draft { name, .. }) = proposal;
         let values = proposal.values();
         let texts = values.values().filter_map(Value::as_str).chain([name.as_str()]);
         let all: Vec<&str> = texts.collect();
         if self.must_stay(&all.join("\n")) || self.must_stay(&json!(values).to_string()) {
-            return Err(NotTaken::Leak);
+            return Err(ProposalError::Leak);
         }
-        // SECURITY: the worker that proposes has read the hostile answer. Its word that the text is clean is none.
+        // SECURITY: the worker that proposes has read the hostile answer. Its claim that the text is clean counts for
+        // nothing.
         if values.values().any(Value::is_string) {
             screened(&self.ground().workers, &json!(values)).await
         } else {
@@ -101,13 +111,13 @@ impl ProxyService {
         }
     }
 
-    /// Whether a text holds what must not lie in a file that a task is told of.
+    /// Whether the leak scan finds something in a text; such a text must not be stored in a file that later tasks read.
     pub(super) fn must_stay(&self, text: &str) -> bool {
-        self.ground().egress.must_stay(text, Scope::Proxy)
+        self.ground().egress.contains_blocked_content(text, LeakScope::Proxy)
     }
 
-    /// Marks the drafts with a name that a crash leaves behind: all after an attack, else the one that was worked on.
-    pub(super) fn abandon_lasting(&self, errand: &Errand, report: &CrashReport) -> std::io::Result<()> {
+    /// Marks the named drafts that a crash leaves behind: all of them after an attack, else only the one in use.
+    pub(super) fn abandon_lasting(&self, errand: &ProxyTaskAssignment, report: &CrashReport) -> std::io::Result<()> {
         if report.is_adversarial() {
             return self.workspace().abandon_all_named().map(|_| ());
         }
@@ -118,21 +128,21 @@ impl ProxyService {
     }
 }
 
-/// Has a fresh worker read values through all stages. They must come out as they went in.
+/// Lets a fresh worker pass values through all stages. They must come out unchanged.
 ///
 /// # Errors
-/// They do not, or nobody could read them.
-pub async fn screened(workers: &Workers, values: &Value) -> Result<(), NotTaken> {
+/// When they changed, or could not be read.
+pub async fn screened(workers: &GatewayWorkers, values: &Value) -> Result<(), ProposalError> {
     let payload = json!({"declared": "application/json"});
-    let job = Job { kind: "content.clean".into(), payload, attachments: vec![values.to_string().into_bytes()] };
-    let Ok(End::Clean(done)) = workers.read(job).await else { return Err(NotTaken::Unread) };
-    let Outcome::Done(said) = done.report.outcome else { return Err(NotTaken::Unread) };
+    let job = WorkerJob { kind: "content.clean".into(), payload, attachments: vec![values.to_string().into_bytes()] };
+    let Ok(WorkerEnd::Clean(done)) = workers.read(job).await else { return Err(ProposalError::Unread) };
+    let WorkerJobOutcome::Done(said) = done.report.outcome else { return Err(ProposalError::Unread) };
     if said.get("refused").is_some() {
-        return Err(NotTaken::Content);
+        return Err(ProposalError::Content);
     }
-    let score = at(&said, "/score").as_f64().ok_or(NotTaken::Unread)?;
+    let score = at(&said, "/score").as_f64().ok_or(ProposalError::Unread)?;
     let clean = done.report.attachments.get(1).and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok());
-    // What is no number must not pass for a small one.
+    // A value that is not a number must not pass as a small one.
     let passes = (0.0..FLAGGED).contains(&score) && clean.as_ref() == Some(values);
-    if passes { Ok(()) } else { Err(NotTaken::Content) }
+    if passes { Ok(()) } else { Err(ProposalError::Content) }
 }

@@ -1,8 +1,8 @@
-//! Declarations that change while the gateway runs.
+//! Reloads declarations that change while the gateway runs.
 //!
-//! Takes the folder as it is now; gives what was opened, changed, closed or refused. Promise: a file with a flaw changes
-//! nothing and people are told; a proxy whose file changed keeps its workspace and what it counts; a task that runs
-//! goes on to its end with the declaration it began with.
+//! Takes the folder as it is now; gives what was opened, changed, closed or refused. Promise: a file with a flaw
+//! changes nothing, and people are notified; a proxy whose file changed keeps its workspace and its counters; a running
+//! task finishes with the declaration that it began with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,35 +11,35 @@ use serde_json::json;
 use sluice_core::Actor;
 use sluice_core::ids::{ConnectionName, MessageId};
 use sluice_core::proxy::Proxy;
-use sluice_store::{Message, Severity};
+use sluice_store::{MessageSeverity, OutboxMessage};
 
-use super::{Current, Found, ProxyService, Workspace, connection, find};
-use crate::{Gateway, No};
+use super::{LoadedProxies, ProxyFile, ProxyService, ProxyWorkspace, connection, find};
+use crate::{CallError, Gateway};
 
-/// Most of what is wrong that an alert repeats.
+/// Most characters of the flaws that an alert repeats.
 const WHY: usize = 600;
 
-/// What became of the proxies, by name.
+/// The result of a reload, by name of proxy.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// New ones.
+pub struct ProxiesReloadSummary {
+    /// Proxies that were added.
     pub opened: Vec<String>,
-    /// Others than before.
+    /// Proxies whose declaration changed.
     pub changed: Vec<String>,
-    /// Gone.
+    /// Proxies that were removed.
     pub closed: Vec<String>,
-    /// Files that cannot be used; what was in force before stays.
+    /// Files that cannot be used; the earlier declaration stays in force.
     pub refused: Vec<String>,
 }
 
-/// Reads the folder of declarations anew.
+/// Reads the folder of declarations again.
 ///
 /// # Errors
-/// When what changed cannot be recorded.
-pub async fn reload(gw: &Gateway, by: Actor) -> Result<Changes, No> {
+/// When a change cannot be recorded.
+pub async fn reload(gw: &Gateway, by: Actor) -> Result<ProxiesReloadSummary, CallError> {
     let _turn = gw.proxies.reloading.lock().await;
     let before = gw.proxies.current();
-    let (mut changes, mut by_name, mut found) = (Changes::default(), BTreeMap::new(), Vec::new());
+    let (mut changes, mut by_name, mut found) = (ProxiesReloadSummary::default(), BTreeMap::new(), Vec::new());
     for one in find(&gw.config.proxies, gw.scan.as_ref()) {
         let old = before.by_name.get(&one.name);
         match (&one.declared, old) {
@@ -79,13 +79,13 @@ pub async fn reload(gw: &Gateway, by: Actor) -> Result<Changes, No> {
             gw.store.note_proxy(name, "proxy.closed", by.clone()).await?;
         }
     }
-    gw.proxies.replace(Current { found, by_name });
+    gw.proxies.replace(LoadedProxies { found, by_name });
     super::spawn::follow(gw).await?;
-    gw.events.wrote();
+    gw.events.notify_written();
     Ok(changes)
 }
 
-/// Puts a declaration in force: the way out first, so that whoever can ask can also be answered.
+/// Puts a declaration in force: the way out first, so that a call that is accepted can also be answered.
 async fn put(
     gw: &Gateway,
     name: &str,
@@ -96,7 +96,7 @@ async fn put(
     let no = || "it cannot be opened".to_owned();
     let way = connection(declared, name)?;
     let named = way.name.clone();
-    let workspace = Workspace::new(&ground.folder, name).ok_or_else(no)?;
+    let workspace = ProxyWorkspace::new(&ground.folder, name).ok_or_else(no)?;
     let fresh = ProxyService::new(name.to_owned(), declared.clone(), workspace, ground).ok_or_else(no)?;
     let service = Arc::new(match old {
         Some(old) => fresh.after(old),
@@ -115,7 +115,7 @@ async fn put(
     Ok(service)
 }
 
-/// Nobody can ask it any more. What it is at, it brings to its end.
+/// Stops new calls to a proxy. A running task finishes.
 async fn take_away(gw: &Gateway, old: &ProxyService) {
     if let Some(title) = Proxy::service_name(old.name()) {
         gw.withdraw(&title).await;
@@ -125,22 +125,22 @@ async fn take_away(gw: &Gateway, old: &ProxyService) {
     }
 }
 
-/// Whether a file is wrong in another way than it was.
-fn is_news(before: &[Arc<Found>], one: &Found) -> bool {
+/// Whether the flaws of a file are not those of the last read.
+fn is_news(before: &[Arc<ProxyFile>], one: &ProxyFile) -> bool {
     before.iter().find(|known| known.name == one.name).is_none_or(|known| wrong(known) != wrong(one))
 }
 
-fn wrong(found: &Found) -> String {
+fn wrong(found: &ProxyFile) -> String {
     let mut all: Vec<String> = found.flaws.iter().map(ToString::to_string).collect();
     all.extend(found.declared.as_ref().err().map(ToString::to_string));
     all.join("; ").chars().take(WHY).collect()
 }
 
-async fn tell(gw: &Gateway, name: &str, stays: bool, why: &str) -> Result<(), No> {
+async fn tell(gw: &Gateway, name: &str, stays: bool, why: &str) -> Result<(), CallError> {
     tracing::error!(proxy = name, "the declaration of `{name}` cannot be used; what was in force stays");
     let body = json!({"proxy": name, "stays": stays, "why": why});
     let id = MessageId::mint(gw.ids.as_ref());
-    let alert = Message { id, topic: "proxy.refused".into(), severity: Severity::Warning, body };
+    let alert = OutboxMessage { id, topic: "proxy.refused".into(), severity: MessageSeverity::Warning, body };
     gw.store.alert(alert, Actor::Node(gw.store.node().clone())).await?;
     Ok(())
 }

@@ -1,46 +1,46 @@
-//! When a lasting account gets a new credential: the gateway keeps the date, people make the new value.
+//! Credential rotation of lasting accounts: the gateway watches the date, people make the new value.
 //!
-//! Takes the declarations with an identity; gives one request for each value that is old enough. Promise: a value is
-//! asked for once in each period it is overdue, across restarts too, and never by a task.
+//! Takes the declarations with an identity; gives one request for each value that is due. Promise: a new value is
+//! requested once in each period it is overdue, also across restarts, and never by a task.
 
 use sha2::{Digest as _, Sha256};
 use sluice_core::ids::{MessageId, SecretName};
 use sluice_core::proxy::Proxy;
-use sluice_core::{Actor, Span, Timestamp};
+use sluice_core::{Actor, Millis, UtcMillis};
 
 use crate::vault::VaultError;
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-/// A credential that is replaced by the calendar.
+/// A credential that is rotated on a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rotation {
-    /// Which.
+pub struct CredentialRotation {
+    /// The name of the secret.
     pub secret: SecretName,
-    /// When its value is old enough.
-    pub due: Timestamp,
-    every: Span,
+    /// When its value is due for rotation.
+    pub due: UtcMillis,
+    every: Millis,
     version: u64,
 }
 
-/// When the credential of this proxy is to be replaced; nothing where it has no lasting account or no value yet.
+/// When the credential of this proxy is due; `None` where it has no lasting account or no value yet.
 ///
 /// # Errors
 /// When the vault cannot be read.
-pub async fn of(gw: &Gateway, declared: &Proxy) -> Result<Option<Rotation>, No> {
+pub async fn of(gw: &Gateway, declared: &Proxy) -> Result<Option<CredentialRotation>, CallError> {
     let (Some(identity), Some(name)) = (&declared.identity, &declared.credential) else { return Ok(None) };
     let Ok(secret) = SecretName::new(name.as_str()) else { return Ok(None) };
     let row = match gw.vault.show(&secret).await {
         Ok(row) if row.revoked.is_none() => row,
         Ok(_) | Err(VaultError::Unknown) => return Ok(None),
-        Err(error) => return Err(No::from(error.refusal())),
+        Err(error) => return Err(CallError::from(error.refusal())),
     };
-    let every = Span::from_hours(u64::from(identity.rotate_days.max(1)) * 24);
-    Ok(Some(Rotation { secret, due: row.updated_at + every, every, version: row.version }))
+    let every = Millis::from_hours(u64::from(identity.rotate_days.max(1)) * 24);
+    Ok(Some(CredentialRotation { secret, due: row.updated_at + every, every, version: row.version }))
 }
 
-impl Rotation {
-    /// Names the request of the period `now` lies in, so that asking twice is asking once.
-    fn request(&self, now: Timestamp) -> MessageId {
+impl CredentialRotation {
+    /// The id of the request for the period that contains `now`; a second request in it has the same id.
+    fn request(&self, now: UtcMillis) -> MessageId {
         let late = now.since(self.due).as_millis() / self.every.as_millis().max(1);
         let named = format!("rotation/{}/{}/{late}", self.secret, self.version);
         let hash = Sha256::digest(named.as_bytes());
@@ -49,11 +49,11 @@ impl Rotation {
     }
 }
 
-/// Asks people for what is due.
+/// Asks people for the values that are due.
 ///
 /// # Errors
 /// When a request cannot be recorded.
-pub(crate) async fn ask(gw: &Gateway) -> Result<(), No> {
+pub(crate) async fn ask(gw: &Gateway) -> Result<(), CallError> {
     let now = gw.now();
     for proxy in gw.proxies.all() {
         let Some(rotation) = of(gw, proxy.declared()).await?.filter(|rotation| now >= rotation.due) else { continue };

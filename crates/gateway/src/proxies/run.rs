@@ -1,72 +1,83 @@
 //! One task of a proxy, from its start to its end.
 //!
-//! Takes an operation and its arguments; gives what the schema allows of the answer, or a refusal. Promise: on any
-//! end, in this order: the log is flushed, the crash report is written, the draft in progress is marked, the end is
-//! recorded with what follows from it; nothing secret is written on the way. A task lives to its end whether or not
-//! somebody still waits for it, a file that cannot be written keeps no end from being recorded, and what may have
-//! changed something is never called undone.
+//! Takes an operation and its arguments; gives what the schema allows of the answer, or a refusal. Promise: at every
+//! end, in this order: the log is flushed, the crash report is written, the draft in progress is marked, and the end is
+//! recorded with its consequences; no secret is written on the way. A task runs to its end whether or not its caller
+//! still waits, an end is recorded even if a file cannot be written, and a task that may have changed something is
+//! never reported as unchanged.
+
+mod attempt_record;
 
 use std::collections::HashMap;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use sluice_content::stages::Schema;
-use sluice_core::crash::{Cause, CrashReport, Footprint, NextStep, Scene, next_step};
+use sluice_content::stages::SafeSchema;
+use sluice_core::crash::{CrashCause, CrashContext, CrashFollowUp, CrashFootprint, CrashReport, next_step};
 use sluice_core::ids::JobId;
 use sluice_core::proxy::spawn::SpawnOptions;
-use sluice_core::proxy::{Method, Operation, Output, Proposal, Proxy, ProxyUsage, is_summary, project, tighten};
+use sluice_core::proxy::{
+    ContinuityProposal, Proxy, ProxyMethod, ProxyOperation, ProxyOutput, ProxyUsage, is_summary, project, tighten,
+};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::throttle::Stop;
-use sluice_core::{Actor, AgentName, CapabilityName, Span};
-use sluice_store::{Message, NewTask, Severity, StoreError, TaskBegun, TaskEnd, TaskNotes, TaskSpent, TaskState};
+use sluice_core::throttle::ThrottleReason;
+use sluice_core::{Actor, AgentName, CapabilityName, Millis};
+use sluice_store::{
+    BeginProxyTask, MessageSeverity, OutboxMessage, ProxyTaskEnd, ProxyTaskStart, ProxyTaskState, ProxyTaskUsage,
+    StoreError,
+};
 use tokio::runtime::Handle;
 
-use super::host::TaskHost;
+use self::attempt_record::ProxyAttemptRecord;
+use super::host::ProxyTaskHost;
 use super::service::ProxyService;
-use super::workspace::Exchange;
+use super::workspace::PastExchange;
 use super::{base_path, right};
-use crate::egress::{EgressNo, Scope, Target};
+use crate::egress::{EgressError, EgressUrl, TicketScope};
 use crate::value::at;
-use crate::workers::{CutOff, End, Job, Limits, Mode, Order, Outcome, WorkersError};
+use crate::workers::{
+    JailMode, WorkerAssignment, WorkerCutOffReason, WorkerEnd, WorkerJob, WorkerJobOutcome, WorkerLimits,
+    WorkerPoolError,
+};
 
-/// How long a call may wait for its task to be started again, all starts together. Beyond it whoever asked is told
-/// when to ask again.
-const PATIENCE: Span = Span::from_secs(10);
-/// The last part of a task's time, which the service does not get: a slow service is not a worker that hangs.
-const MARGIN: Span = Span::from_secs(2);
-/// Most findings of one answer that are counted; a worker says how many there are.
+/// How long a call may wait until its task is started again, all restarts together. Beyond it, the caller is told when
+/// to call again.
+const PATIENCE: Millis = Millis::from_secs(10);
+/// The last part of a task's time, which the service does not get: a slow service must not look like a worker that
+/// hangs.
+const MARGIN: Millis = Millis::from_secs(2);
+/// Most findings of one answer that are counted; the number comes from the worker.
 const MOST_FINDINGS: u64 = 10_000;
-/// Refusals that the same task would meet again.
+/// Refusals that a repeat of the task would get again.
 const FOR_GOOD: [Code; 3] = [Code::ExecuteRefused, Code::SchemaWrongType, Code::ProxyOutput];
 
-/// What one task is to do.
+/// The job of one task.
 #[derive(Debug, Clone)]
-pub(super) struct Errand {
+pub(super) struct ProxyTaskAssignment {
     pub agent: AgentName,
     pub capability: CapabilityName,
     pub name: String,
-    pub operation: Operation,
+    pub operation: ProxyOperation,
     pub arguments: Map<String, Value>,
-    /// What a spawn adds.
+    /// The options of a spawn.
     pub spawn: Option<SpawnOptions>,
 }
 
-/// How often in a row the same errand ended by a fault that is nobody's attack, and when it may be started again, in time
+/// How often in a row the same job ended in a fault that is not an attack, and when it may be started again, in time
 /// since boot.
 #[derive(Debug, Default)]
-pub(super) struct Faults(HashMap<u64, (u32, Span)>);
+pub(super) struct ProxyFaultCounts(HashMap<u64, (u32, Millis)>);
 
-impl Faults {
-    /// Most errands that are counted. Beyond it counting begins anew: an outage, not one bad errand.
+impl ProxyFaultCounts {
+    /// Most jobs that are counted. Beyond it, counting begins again: that many failures are an outage, not one bad job.
     const MOST: usize = 1_000;
 
-    fn of(&self, errand: &Errand) -> (u32, Span) {
+    fn of(&self, errand: &ProxyTaskAssignment) -> (u32, Millis) {
         self.0.get(&errand.print()).copied().unwrap_or_default()
     }
 
-    fn note(&mut self, errand: &Errand, (times, not_before): (u32, Span)) {
+    fn note(&mut self, errand: &ProxyTaskAssignment, (times, not_before): (u32, Millis)) {
         if times == 0 {
             self.0.remove(&errand.print());
             return;
@@ -78,62 +89,62 @@ impl Faults {
     }
 }
 
-impl Errand {
+impl ProxyTaskAssignment {
     fn print(&self) -> u64 {
         let mut print = std::hash::DefaultHasher::new();
-        let arguments = sluice_core::json::canonical(&Value::Object(self.arguments.clone()));
+        let arguments = sluice_core::json::to_canonical_bytes(&Value::Object(self.arguments.clone()));
         (self.agent.as_str(), &self.name, arguments).hash(&mut print);
         print.finish()
     }
 
     fn writes(&self) -> bool {
-        self.operation.method != Method::Get
+        self.operation.method != ProxyMethod::Get
     }
 }
 
-/// Why a task gave nothing.
+/// Why a task has no result.
 #[derive(Debug)]
-pub(super) struct NotGiven {
+pub(super) struct ProxyTaskError {
     pub refusal: Refusal,
     /// Whether something may have changed at the service.
     pub changed: bool,
-    /// Whether the same task would be refused again.
+    /// Whether a repeat of the task would be refused again.
     pub for_good: bool,
 }
 
-/// How one life of a task ended.
-struct Life {
+/// How one attempt of a task ended.
+struct ProxyAttemptOutcome {
     given: Result<Value, Refusal>,
     changed: bool,
-    /// Whether the same task would be refused again.
+    /// Whether a repeat of the task would be refused again.
     for_good: bool,
-    /// How long to wait before it is started again, if it is.
-    again: Option<Span>,
+    /// How long to wait before the restart, if there is one.
+    again: Option<Millis>,
 }
 
 impl ProxyService {
-    /// Runs a task; starts it again where that is right.
-    pub(super) async fn run(&self, errand: &Errand) -> Result<Value, NotGiven> {
+    /// Runs a task; restarts it where that is allowed.
+    pub(super) async fn run(&self, errand: &ProxyTaskAssignment) -> Result<Value, ProxyTaskError> {
         let (mut lives, not_before) = self.faults().of(errand);
-        // Also whoever asks for the same anew waits until the task may be started again.
+        // A caller that repeats the same job also waits until the task may be started again.
         let clock = &self.ground().clock;
-        let left = Span::from_millis(not_before.as_millis().saturating_sub(clock.since_boot().as_millis()));
-        if left > Span::ZERO {
+        let left = Millis::from_millis(not_before.as_millis().saturating_sub(clock.since_boot().as_millis()));
+        if left > Millis::ZERO {
             let text = format!("the same task failed a moment ago and is not started again for {left}");
             let refusal = Refusal::new(Code::ExecuteUnavailable).with_text(&text).retry_after(left);
-            return Err(NotGiven { refusal, changed: false, for_good: false });
+            return Err(ProxyTaskError { refusal, changed: false, for_good: false });
         }
         let mut waited = 0;
         loop {
             let life = self.live(errand, lives).await;
-            // Whoever asks for the same again goes on counting where the last one stopped.
+            // A repeat of the same job continues the count of the last one.
             lives = if life.given.is_err() && life.again.is_some() { lives + 1 } else { 0 };
-            let not_before = clock.since_boot() + life.again.unwrap_or(Span::ZERO);
+            let not_before = clock.since_boot() + life.again.unwrap_or(Millis::ZERO);
             self.faults().note(errand, (lives, not_before));
             match (life.given, life.again) {
                 (Ok(value), _) => return Ok(value),
-                // Whatever may have changed something is never simply done again, and a credential that was refused is
-                // not accepted a moment later.
+                // A task that may have changed something is never repeated automatically, and a credential that was
+                // refused is not accepted a moment later.
                 (Err(no), Some(after))
                     if !life.changed
                         && no.code() != Code::ExecuteReconnect
@@ -147,21 +158,30 @@ impl ProxyService {
                     waited += after.as_millis();
                 }
                 (Err(refusal), Some(after)) if !life.changed => {
-                    return Err(NotGiven { refusal: refusal.retry_after(after), changed: false, for_good: false });
+                    return Err(ProxyTaskError {
+                        refusal: refusal.retry_after(after),
+                        changed: false,
+                        for_good: false,
+                    });
                 }
                 (Err(refusal), _) => {
-                    return Err(NotGiven { refusal, changed: life.changed, for_good: life.for_good });
+                    return Err(ProxyTaskError { refusal, changed: life.changed, for_good: life.for_good });
                 }
             }
         }
     }
 
-    /// One life.
-    async fn live(&self, errand: &Errand, lives: u32) -> Life {
+    /// Runs one attempt.
+    async fn live(&self, errand: &ProxyTaskAssignment, lives: u32) -> ProxyAttemptOutcome {
         let ground = self.ground();
         let id = JobId::mint(ground.ids.as_ref());
-        let never = |refusal: Refusal| Life { given: Err(refusal), changed: false, for_good: false, again: None };
-        let task = NewTask {
+        let never = |refusal: Refusal| ProxyAttemptOutcome {
+            given: Err(refusal),
+            changed: false,
+            for_good: false,
+            again: None,
+        };
+        let task = BeginProxyTask {
             id,
             proxy: self.name().to_owned(),
             operation: errand.name.clone(),
@@ -173,26 +193,26 @@ impl ProxyService {
         let began = ground.clock.since_boot();
         match ground.store.begin_task(task).await {
             Err(error @ (StoreError::Frozen { .. } | StoreError::Braked { .. })) => {
-                return never(*crate::No::from(error).refusal);
+                return never(*crate::CallError::from(error).refusal);
             }
             Err(error) => return never(unavailable(error)),
-            Ok(TaskBegun::OverBudget(limit)) => return never(self.over_budget(limit)),
-            Ok(TaskBegun::Stands(standing)) => {
+            Ok(ProxyTaskStart::OverBudget(limit)) => return never(self.over_budget(limit)),
+            Ok(ProxyTaskStart::Stands(standing)) => {
                 let text = format!("the proxy `{}` waits for a person: {}", self.name(), standing.reason);
                 return never(Refusal::new(Code::WorkerQuarantined).with_text(&text));
             }
-            Ok(TaskBegun::Begun) => {}
+            Ok(ProxyTaskStart::Begun) => {}
         }
-        // From here on there is a task, and it must have an end.
+        // From here on there is a task, and its end must be recorded.
         let remains = self.work(id, errand).await;
         ground.egress.end_job(id);
         self.bury((id, began), errand, lives, remains).await
     }
 
-    /// Everything that can go wrong while the task is at work.
-    async fn work(&self, id: JobId, errand: &Errand) -> Remains {
-        let early = |refusal: Refusal| Remains::of(Err(refusal), TaskState::Crashed);
-        let broken = |error: std::io::Error| Refusal::new(Code::WorkerCrashed).because(error);
+    /// The part of a task in which anything can fail.
+    async fn work(&self, id: JobId, errand: &ProxyTaskAssignment) -> ProxyAttemptRecord {
+        let early = |refusal: Refusal| ProxyAttemptRecord::of(Err(refusal), ProxyTaskState::Crashed);
+        let broken = |error: std::io::Error| Refusal::new(Code::WorkerCrashed).with_source(error);
         if let Err(error) = self.workspace().make() {
             return early(broken(error));
         }
@@ -209,45 +229,64 @@ impl ProxyService {
         match self.ground().workers.run(order, host).await {
             Err(error) => {
                 let code = Code::from_code(error.code()).unwrap_or(Code::GatewaySandbox);
-                let lost = matches!(error, WorkersError::Strange(_)) && errand.writes();
-                // Nobody knows how far it came: all that was reserved counts as used.
-                Remains { changed: lost, spent: None, ..early(Refusal::new(code).with_text(&error.to_string())) }
+                let lost = matches!(error, WorkerPoolError::Strange(_)) && errand.writes();
+                // It is not known how far it got: everything that was reserved counts as used.
+                ProxyAttemptRecord {
+                    changed: lost,
+                    spent: None,
+                    ..early(Refusal::new(code).with_text(&error.to_string()))
+                }
             }
-            Ok((End::Clean(done), host)) => {
+            Ok((WorkerEnd::Clean(done), host)) => {
                 let findings = match &done.report.outcome {
-                    Outcome::Done(payload) => at(payload, "/findings").as_u64().unwrap_or(0).min(MOST_FINDINGS),
-                    Outcome::Failed { .. } => 0,
+                    WorkerJobOutcome::Done(payload) => {
+                        at(payload, "/findings").as_u64().unwrap_or(0).min(MOST_FINDINGS)
+                    }
+                    WorkerJobOutcome::Failed { .. } => 0,
                 };
                 let (cause, judged) = self.judge(errand, &host, done.report.outcome);
-                let state = if cause.is_some() { TaskState::Crashed } else { TaskState::Clean };
+                let state = if cause.is_some() { ProxyTaskState::Crashed } else { ProxyTaskState::Clean };
                 let (given, proposals) = match judged {
                     Ok((data, proposals)) => (Ok(data), proposals),
                     Err(refusal) => (Err(refusal), Vec::new()),
                 };
-                Remains { cause, proposals, findings, ..Remains::of(given, state) }.with(host)
+                ProxyAttemptRecord { cause, proposals, findings, ..ProxyAttemptRecord::of(given, state) }.with(host)
             }
-            Ok((End::Crashed(crash), host)) => {
+            Ok((WorkerEnd::Crashed(crash), host)) => {
                 let words = crash.last_words.map(|words| words.place);
                 let given = Err(Refusal::new(Code::WorkerCrashed));
-                Remains { cause: Some(crash.cause), words, ..Remains::of(given, TaskState::Crashed) }.with(host)
+                ProxyAttemptRecord {
+                    cause: Some(crash.cause),
+                    words,
+                    ..ProxyAttemptRecord::of(given, ProxyTaskState::Crashed)
+                }
+                .with(host)
             }
-            Ok((End::CutOff { why: CutOff::Cancelled, .. }, host)) => {
-                Remains::of(Err(Refusal::new(Code::GatewayStopping)), TaskState::CutOff).with(host)
+            Ok((WorkerEnd::CutOff { why: WorkerCutOffReason::Cancelled, .. }, host)) => {
+                ProxyAttemptRecord::of(Err(Refusal::new(Code::GatewayStopping)), ProxyTaskState::CutOff).with(host)
             }
-            Ok((End::CutOff { why: CutOff::Time, .. }, host)) => {
+            Ok((WorkerEnd::CutOff { why: WorkerCutOffReason::Time, .. }, host)) => {
                 let text = format!("the task took longer than {}", self.wall(errand.spawn.as_ref()));
                 let given = Err(Refusal::new(Code::WorkerCrashed).with_text(&text));
-                Remains { cause: Some(Cause::Exhausted), ..Remains::of(given, TaskState::CutOff) }.with(host)
+                ProxyAttemptRecord {
+                    cause: Some(CrashCause::Exhausted),
+                    ..ProxyAttemptRecord::of(given, ProxyTaskState::CutOff)
+                }
+                .with(host)
             }
         }
     }
 
-    async fn order(&self, id: JobId, errand: &Errand) -> Result<(Order, TaskHost), Refusal> {
+    async fn order(
+        &self,
+        id: JobId,
+        errand: &ProxyTaskAssignment,
+    ) -> Result<(WorkerAssignment, ProxyTaskHost), Refusal> {
         let (ground, declared) = (self.ground(), self.declared());
         let internal = |why: String| Refusal::new(Code::GatewayInternal).with_text(&why);
-        let target = Target::parse(&declared.base_url).map_err(|why| internal(why.to_owned()))?;
+        let target = EgressUrl::parse(&declared.base_url).map_err(|why| internal(why.to_owned()))?;
         let (limits, wall) = (declared.limits(), self.wall(errand.spawn.as_ref()));
-        let scope = Scope {
+        let scope = TicketScope {
             job: id,
             capability: errand.capability.to_string(),
             hosts: vec![target.host().to_owned()],
@@ -255,22 +294,22 @@ impl ProxyService {
             by: Actor::Agent(errand.agent.clone()),
             lasts: wall,
         };
-        let ticket = ground.egress.issue(self.connection(), scope).await.map_err(EgressNo::refusal)?;
+        let ticket = ground.egress.issue(self.connection(), scope).await.map_err(EgressError::refusal)?;
         let payload = json!({
             "operation": errand.operation, "trust": declared.trust, "base_path": base_path(declared),
             "arguments": errand.arguments, "ticket": ticket.expose(),
             "identity": declared.identity, "told": self.told(errand),
         });
-        let job = Job { kind: "proxy.run".into(), payload, attachments: Vec::new() };
+        let job = WorkerJob { kind: "proxy.run".into(), payload, attachments: Vec::new() };
         let largest = u64::from(limits.answer_kb) << 10;
-        let limits = Limits { wall, exchanges: 1, ..Limits::default() };
+        let limits = WorkerLimits { wall, exchanges: 1, ..WorkerLimits::default() };
         let mode = match declared.isolation {
-            sluice_core::proxy::Isolation::Maximum => Some(Mode::Required),
-            sluice_core::proxy::Isolation::Configured => None,
+            sluice_core::proxy::ProxyIsolation::Maximum => Some(JailMode::Required),
+            sluice_core::proxy::ProxyIsolation::Configured => None,
         };
-        let order = Order { job, scratch: None, limits: Some(limits), mode };
+        let order = WorkerAssignment { job, scratch: None, limits: Some(limits), mode };
         let service = Proxy::service_name(self.name()).ok_or_else(|| internal("it has no name".to_owned()))?;
-        let host = TaskHost {
+        let host = ProxyTaskHost {
             egress: Arc::clone(&ground.egress),
             store: Arc::clone(&ground.store),
             scope: (errand.agent.clone(), service),
@@ -293,97 +332,113 @@ impl ProxyService {
         Ok((order, host))
     }
 
-    /// What a worker that left in order says. It is held against the schema once more: its word counts for nothing.
-    fn judge(&self, errand: &Errand, host: &TaskHost, outcome: Outcome) -> (Option<Cause>, Judged) {
+    /// Judges the result of a worker that ended in order. It is checked against the schema again: the worker's claim
+    /// counts for nothing.
+    fn judge(
+        &self,
+        errand: &ProxyTaskAssignment,
+        host: &ProxyTaskHost,
+        outcome: WorkerJobOutcome,
+    ) -> (Option<CrashCause>, JudgedTaskResult) {
         let refused = |code: Code, text: &str| Err(Refusal::new(code).with_text(text));
-        // Decoding may have put a reflected credential together.
+        // Decoding may have reassembled a credential that the service reflected.
         let secrets = host.egress.secrets();
         let outcome = match outcome {
-            Outcome::Failed { code, text } => Outcome::Failed { code, text: secrets.scrub_text(&text).unwrap_or(text) },
-            Outcome::Done(payload) => Outcome::Done(secrets.scrub_json(&payload).unwrap_or(payload)),
+            WorkerJobOutcome::Failed { code, text } => {
+                WorkerJobOutcome::Failed { code, text: secrets.scrub_text(&text).unwrap_or(text) }
+            }
+            WorkerJobOutcome::Done(payload) => WorkerJobOutcome::Done(secrets.scrub_json(&payload).unwrap_or(payload)),
         };
         match outcome {
-            Outcome::Failed { code, text } => match (code.as_str(), &host.refused) {
-                ("proxy.auth", _) => (Some(Cause::AuthFailure), refused(Code::ExecuteReconnect, &text)),
-                (_, Some(EgressNo::Stopped { stop: Stop::Burn, .. })) => {
+            WorkerJobOutcome::Failed { code, text } => match (code.as_str(), &host.refused) {
+                ("proxy.auth", _) => (Some(CrashCause::AuthFailure), refused(Code::ExecuteReconnect, &text)),
+                (_, Some(EgressError::Stopped { stop: ThrottleReason::Burn, .. })) => {
                     let limit = u64::from(self.declared().limits().burn);
                     (
-                        Some(Cause::BurnLimit { limit }),
+                        Some(CrashCause::BurnLimit { limit }),
                         refused(Code::EgressBurned, "the proxy has used up its requests"),
                     )
                 }
                 (_, Some(no)) => (None, refused(no.code(), &no.to_string())),
                 ("proxy.rate", None) => (None, refused(Code::EgressLimit, &text)),
                 ("proxy.arguments", None) => (None, refused(Code::SchemaWrongType, &text)),
-                // What the service answered is the gateway's own observation, not the worker's word.
+                // The status of the service is the gateway's own observation, not the worker's claim.
                 ("proxy.status", None) if host.status.is_some() => {
                     let status = host.status.unwrap_or_default();
                     let text = format!("the service answered with status {status}");
-                    (Some(Cause::ServiceFailed { status }), refused(Code::ExecuteUnavailable, &text))
+                    (Some(CrashCause::ServiceFailed { status }), refused(Code::ExecuteUnavailable, &text))
                 }
-                ("proxy.answer", None) => (Some(Cause::UnusableAnswer), refused(Code::WorkerCrashed, &text)),
+                ("proxy.answer", None) => (Some(CrashCause::UnusableAnswer), refused(Code::WorkerCrashed, &text)),
                 ("proxy.ambiguous", None) => (None, refused(Code::ContentDuplicateKey, &text)),
-                (_, None) => (Some(Cause::Exited { code: 1 }), refused(Code::WorkerCrashed, &text)),
+                (_, None) => (Some(CrashCause::Exited { code: 1 }), refused(Code::WorkerCrashed, &text)),
             },
-            Outcome::Done(payload) => {
+            WorkerJobOutcome::Done(payload) => {
                 let verdict = at(&payload, "/verdict").as_str().unwrap_or_default().to_owned();
                 let findings = at(&payload, "/findings").as_u64().unwrap_or(0);
                 if verdict == "injection" {
                     let findings = u32::try_from(findings).unwrap_or(u32::MAX);
                     return (
-                        Some(Cause::Injection { findings }),
+                        Some(CrashCause::Injection { findings }),
                         refused(Code::ContentWithheld, "the answer was an attack"),
                     );
                 }
                 if let ("refused", Some(status @ 400..=499)) = (verdict.as_str(), host.status) {
                     let text = format!("the service answered with status {status}");
                     let said = at(&payload, "/said").as_str().filter(|said| !self.must_stay(said));
-                    return (None, Err(Refusal::new(Code::ExecuteRefused).with_text(&text).quoting(said)));
+                    return (None, Err(Refusal::new(Code::ExecuteRefused).with_text(&text).with_service_words(said)));
                 }
-                let (data, proposals) = (at(&payload, "/data"), Proposal::read(at(&payload, "/proposals")));
+                let (data, proposals) = (at(&payload, "/data"), ContinuityProposal::read(at(&payload, "/proposals")));
                 match proposals.filter(|_| verdict == "clean" && self.follows(&errand.operation, data)) {
                     Some(proposals) => {
                         let replaced = at(&payload, "/replaced").as_bool().unwrap_or(false);
                         match self.narrowed(errand, data) {
                             Some(data) => (None, Ok((json!({"data": data, "replaced": replaced}), proposals))),
-                            // What happened is not undone by the shape of its answer.
+                            // A write that happened is not undone by the shape of its answer.
                             None if errand.writes() => (None, Ok((json!({"data": null, "unfit": true}), proposals))),
                             None => (None, Err(Refusal::new(Code::ProxyOutput))),
                         }
                     }
                     None => {
                         let nonsense = refused(Code::WorkerCrashed, "the worker reported nonsense");
-                        (Some(Cause::MalformedFrame), nonsense)
+                        (Some(CrashCause::MalformedFrame), nonsense)
                     }
                 }
             }
         }
     }
 
-    /// What a spawn is given of the data: the fields its own schema names, if they follow it.
-    fn narrowed(&self, errand: &Errand, data: &Value) -> Option<Value> {
+    /// The data for a spawn: the fields that its own schema names, if they follow it.
+    fn narrowed(&self, errand: &ProxyTaskAssignment, data: &Value) -> Option<Value> {
         let Some(schema) = errand.spawn.as_ref().and_then(|options| options.output_schema.as_ref()) else {
             return Some(data.clone());
         };
         let schema = tighten(schema, self.declared().trust);
         let narrow = project(data, &schema);
-        Schema::compile(&schema).is_ok_and(|schema| schema.allows(&narrow)).then_some(narrow)
+        SafeSchema::compile(&schema).is_ok_and(|schema| schema.allows(&narrow)).then_some(narrow)
     }
 
-    fn follows(&self, operation: &Operation, data: &Value) -> bool {
+    fn follows(&self, operation: &ProxyOperation, data: &Value) -> bool {
         match (operation.output, &operation.answer) {
-            // A summary has no texts in it but names of fields, and those are the schema's.
-            (Output::Summary, Some(schema)) => data.to_string().len() < 64 << 10 && is_summary(data, schema),
-            (Output::Data, Some(schema)) => {
-                Schema::compile(&tighten(schema, self.declared().trust)).is_ok_and(|schema| schema.allows(data))
+            // A summary contains no text except field names, and those come from the schema.
+            (ProxyOutput::Summary, Some(schema)) => data.to_string().len() < 64 << 10 && is_summary(data, schema),
+            (ProxyOutput::Data, Some(schema)) => {
+                SafeSchema::compile(&tighten(schema, self.declared().trust)).is_ok_and(|schema| schema.allows(data))
             }
-            (Output::Summary | Output::Data, None) => false,
+            (ProxyOutput::Summary | ProxyOutput::Data, None) => false,
         }
     }
 
-    /// The end of a life, in the order that was promised. What cannot be written is told; nothing else depends on it.
-    async fn bury(&self, (id, began): (JobId, Span), errand: &Errand, lives: u32, remains: Remains) -> Life {
-        let Remains { cause, words, requests, changed, mut lines, last, given, proposals, state, .. } = remains;
+    /// Records the end of an attempt, in the promised order. A file that cannot be written is reported; nothing else
+    /// depends on it.
+    async fn bury(
+        &self,
+        (id, began): (JobId, Millis),
+        errand: &ProxyTaskAssignment,
+        lives: u32,
+        remains: ProxyAttemptRecord,
+    ) -> ProxyAttemptOutcome {
+        let ProxyAttemptRecord { cause, words, requests, changed, mut lines, last, given, proposals, state, .. } =
+            remains;
         let mut notes = remains.notes;
         notes.failed = given.as_ref().err().map(|no| no.code().as_str().to_owned());
         notes.findings = remains.findings;
@@ -397,7 +452,7 @@ impl ProxyService {
         lines.push(json!({
             "at": now.to_string(), "event": "end", "task": id, "operation": errand.name, "state": state.as_str(),
         }));
-        let mut unwritten = Unwritten(None);
+        let mut unwritten = FirstWriteFailure(None);
         unwritten.note(workspace.log(&lines));
         let mut again = None;
         let mut crash = None;
@@ -405,7 +460,7 @@ impl ProxyService {
             let suspicious = cause.is_adversarial().then_some(last.as_deref()).flatten();
             let mut files = vec!["logs/audit.jsonl".to_owned()];
             files.extend(errand.writes().then(|| format!("drafts/{id}.json")));
-            let report = CrashReport::new(&Scene {
+            let report = CrashReport::new(&CrashContext {
                 at: self.moment(now),
                 cause,
                 last_action: Some(errand.capability.clone()),
@@ -413,67 +468,72 @@ impl ProxyService {
                 content: suspicious,
                 files: &files,
             });
-            let footprint = if changed { Footprint::Modified } else { Footprint::Clean };
+            let footprint = if changed { CrashFootprint::Modified } else { CrashFootprint::Clean };
             let next = next_step(&report, lives, footprint);
-            unwritten.note(workspace.crashed(&report));
+            unwritten.note(workspace.write_crash_report(&report));
             if let Some(place) = words {
                 unwritten.note(workspace.last_words(&report, &json!({"the_worker_says": {"place": place}})));
             }
             unwritten.note(workspace.abandon(id));
             unwritten.note(self.abandon_lasting(errand, &report));
             match &next {
-                NextStep::Respawn { after } => again = Some(*after),
-                NextStep::WaitForPerson { .. } => {}
-                NextStep::Quarantine { .. } => unwritten.note(workspace.archive(now)),
+                CrashFollowUp::Respawn { after } => again = Some(*after),
+                CrashFollowUp::WaitForPerson { .. } => {}
+                CrashFollowUp::Quarantine { .. } => unwritten.note(workspace.archive(now)),
             }
             crash = Some((report, next, ground.message()));
         } else if given.is_ok() {
             unwritten.note(self.remember(errand, last.as_deref(), now));
-            unwritten.note(workspace.sent(id));
+            unwritten.note(workspace.mark_sent(id));
             unwritten.note(workspace.keep_good());
         } else {
             unwritten.note(workspace.abandon(id));
         }
         let spent = remains.spent.map(|sent| self.spent(sent, began));
-        let ended = ground.store.end_task(id, TaskEnd { state, requests, crash, spent, notes }).await;
+        let ended = ground.store.end_task(id, ProxyTaskEnd { state, requests, crash, spent, notes }).await;
         if let Some(error) = unwritten.0 {
             self.tell_unwritten(&error).await;
         }
         match ended {
-            Ok(_) => Life { given, changed, for_good, again },
-            // No answer without its record; and no second try, for nobody would know of the first.
-            Err(error) => Life { given: Err(unavailable(error)), changed, for_good: false, again: None },
+            Ok(_) => ProxyAttemptOutcome { given, changed, for_good, again },
+            // No answer without its record; and no second attempt, because the first would not be known.
+            Err(error) => ProxyAttemptOutcome { given: Err(unavailable(error)), changed, for_good: false, again: None },
         }
     }
 
-    /// What a task really used.
-    fn spent(&self, (requests, bytes): (u64, u64), began: Span) -> TaskSpent {
+    /// The real use of a task.
+    fn spent(&self, (requests, bytes): (u64, u64), began: Millis) -> ProxyTaskUsage {
         let (ground, budget) = (self.ground(), &self.declared().budget);
         let millis = ground.clock.since_boot().as_millis().saturating_sub(began.as_millis());
         let cost = budget.price_per_request.times(requests);
         let used = ProxyUsage { requests, bytes, millis, cost };
-        TaskSpent { used, limits: budget.limits(), message: ground.message() }
+        ProxyTaskUsage { used, limits: budget.limits(), message: ground.message() }
     }
 
-    /// People learn that the files of a proxy cannot be written.
+    /// Notifies people that the files of a proxy cannot be written.
     async fn tell_unwritten(&self, error: &std::io::Error) {
         tracing::error!(proxy = self.name(), "the workspace of `{}` cannot be written: {error}", self.name());
         let body = json!({"proxy": self.name(), "text": format!("the workspace cannot be written: {}", error.kind())});
         let id = self.ground().message();
-        let alert = Message { id, topic: "proxy.workspace".into(), severity: Severity::Warning, body };
+        let alert = OutboxMessage { id, topic: "proxy.workspace".into(), severity: MessageSeverity::Warning, body };
         let node = Actor::Node(self.ground().store.node().clone());
         if let Err(error) = self.ground().store.alert(alert, node).await {
-            tracing::error!(code = error.code(), "and people cannot be told");
+            tracing::error!(code = error.code(), "people cannot be notified that the workspace cannot be written");
         }
     }
 
-    fn remember(&self, errand: &Errand, last: Option<&[u8]>, now: sluice_core::Timestamp) -> std::io::Result<()> {
+    fn remember(
+        &self,
+        errand: &ProxyTaskAssignment,
+        last: Option<&[u8]>,
+        now: sluice_core::UtcMillis,
+    ) -> std::io::Result<()> {
         let identity = self.declared().identity.as_ref();
         let relation = identity.and_then(|identity| identity.side(&errand.arguments));
-        // A name that must not leave must not lie in a file either, from which the next task is told.
+        // A name that the leak scan stops must not be stored in a file that later tasks read.
         let Some(relation) = relation.filter(|name| !self.must_stay(name)) else { return Ok(()) };
         let body = last.unwrap_or_default();
-        let exchange = Exchange {
+        let exchange = PastExchange {
             at: now.to_string(),
             operation: errand.name.clone(),
             outcome: "clean".into(),
@@ -484,70 +544,19 @@ impl ProxyService {
     }
 }
 
-/// Scheme, host and port.
-fn origin(target: &Target) -> String {
+/// The origin: scheme, host and port.
+fn origin(target: &EgressUrl) -> String {
     let scheme = if target.is_tls() { "https" } else { "http" };
     format!("{scheme}://{}", target.authority())
 }
 
-/// What is left of a life.
-struct Remains {
-    cause: Option<Cause>,
-    /// Where the worker says it broke.
-    words: Option<String>,
-    requests: u64,
-    /// Whether something may have changed at the service.
-    changed: bool,
-    lines: Vec<Value>,
-    last: Option<Bytes>,
-    given: Result<Value, Refusal>,
-    /// What the worker proposes to keep. Weighed only after a clean end.
-    proposals: Vec<Proposal>,
-    state: TaskState,
-    /// Requests that may have left and bytes that can have come back; nothing where nobody knows.
-    spent: Option<(u64, u64)>,
-    /// What the stages found in the answer.
-    findings: u64,
-    /// What a review wants to know.
-    notes: TaskNotes,
-}
-
-/// What a worker gave and proposes, or why nothing is given.
-type Judged = Result<(Value, Vec<Proposal>), Refusal>;
-
-impl Remains {
-    fn of(given: Result<Value, Refusal>, state: TaskState) -> Self {
-        let (requests, changed, lines, proposals) = (0, false, Vec::new(), Vec::new());
-        let (spent, findings, notes) = (Some((0, 0)), 0, TaskNotes::default());
-        Self {
-            cause: None,
-            words: None,
-            requests,
-            changed,
-            lines,
-            last: None,
-            given,
-            proposals,
-            state,
-            spent,
-            findings,
-            notes,
-        }
-    }
-
-    fn with(self, host: TaskHost) -> Self {
-        let TaskHost { requests, changed, lines, last, spent, refused, leaked, answer_bytes, .. } = host;
-        let leak = leaked.then_some(Code::LeakFound);
-        let refused = refused.map(|no| no.code()).or(leak).map(|code| code.as_str().to_owned());
-        let notes = TaskNotes { refused, answer_bytes, ..self.notes };
-        Self { requests, changed, lines, last, spent: Some(spent), notes, ..self }
-    }
-}
+/// The worker's result and its proposals, or why there is no result.
+type JudgedTaskResult = Result<(Value, Vec<ContinuityProposal>), Refusal>;
 
 /// The first file that could not be written.
-struct Unwritten(Option<std::io::Error>);
+struct FirstWriteFailure(Option<std::io::Error>);
 
-impl Unwritten {
+impl FirstWriteFailure {
     fn note<T>(&mut self, written: std::io::Result<T>) {
         if let Err(error) = written {
             self.0.get_or_insert(error);
@@ -561,5 +570,5 @@ fn hash(body: &[u8]) -> String {
 }
 
 pub(super) fn unavailable(error: StoreError) -> Refusal {
-    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).because(error)
+    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).with_source(error)
 }

@@ -1,4 +1,4 @@
-//! One proxy as a service behind the gate: its reads are answered by a task, its writes carried out by one.
+//! One proxy as a service behind the gate: a task answers each read and carries out each write.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,35 +6,40 @@ use serde_json::{Value, json};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::{ConnectionName, SessionId};
 use sluice_core::nodes::ServiceKind;
-use sluice_core::proxy::{Method, Proxy, spawn};
+use sluice_core::proxy::{Proxy, ProxyMethod, spawn};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{Action, CapabilityName, Span, Timestamp};
+use sluice_core::{Action, CapabilityName, Millis, UtcMillis};
 
 use tokio::sync::oneshot;
 
-use super::run::{Errand, Faults, NotGiven};
-use super::{Ground, Workspace};
-use crate::services::{Ask, Performed, Place, ReadSource, Service, Trouble, Work};
+use super::run::{ProxyFaultCounts, ProxyTaskAssignment, ProxyTaskError};
+use super::{ProxiesDeps, ProxyWorkspace};
+use crate::services::{BoxedFuture, CompletedWrite, ReadSource, Service, ServiceRead, ServiceSlot, WriteError};
 use crate::value::put;
-use crate::workers::WorkerPlace;
+use crate::workers::WorkerSlot;
 
 /// One proxy.
 #[derive(Debug, Clone)]
 pub struct ProxyService {
     name: String,
     declared: Arc<Proxy>,
-    workspace: Workspace,
+    workspace: ProxyWorkspace,
     connection: ConnectionName,
-    ground: Arc<Ground>,
-    /// When the last of its tasks crashed: reports are called after their moment, and no two may share one.
-    crashed_at: Arc<Mutex<Timestamp>>,
-    faults: Arc<Mutex<Faults>>,
+    ground: Arc<ProxiesDeps>,
+    /// When the last of its tasks crashed: reports are named after their time, and no two may share one.
+    crashed_at: Arc<Mutex<UtcMillis>>,
+    faults: Arc<Mutex<ProxyFaultCounts>>,
 }
 
 impl ProxyService {
-    pub(super) fn new(name: String, declared: Proxy, workspace: Workspace, ground: Arc<Ground>) -> Option<Self> {
+    pub(super) fn new(
+        name: String,
+        declared: Proxy,
+        workspace: ProxyWorkspace,
+        ground: Arc<ProxiesDeps>,
+    ) -> Option<Self> {
         let connection = ConnectionName::new(format!("proxy.{name}")).ok()?;
-        let crashed_at = Arc::new(Mutex::new(Timestamp::from_millis(i64::MIN)));
+        let crashed_at = Arc::new(Mutex::new(UtcMillis::from_millis(i64::MIN)));
         Some(Self {
             name,
             declared: Arc::new(declared),
@@ -46,42 +51,42 @@ impl ProxyService {
         })
     }
 
-    /// In the place of another of the same name: the same workspace, and what was counted goes on counting.
+    /// Replaces another proxy with the same name: it keeps the workspace and the counters.
     pub(super) fn after(self, old: &Self) -> Self {
         let (workspace, crashed_at, faults) = (&old.workspace, &old.crashed_at, &old.faults);
         Self { workspace: workspace.clone(), crashed_at: Arc::clone(crashed_at), faults: Arc::clone(faults), ..self }
     }
 
-    pub(super) fn faults(&self) -> MutexGuard<'_, Faults> {
+    pub(super) fn faults(&self) -> MutexGuard<'_, ProxyFaultCounts> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A moment that no other crash of this proxy is called after.
-    pub(super) fn moment(&self, now: Timestamp) -> Timestamp {
+    /// A time that no other crash report of this proxy has.
+    pub(super) fn moment(&self, now: UtcMillis) -> UtcMillis {
         let mut last = self.crashed_at.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = now.max(*last + Span::from_millis(1));
+        *last = now.max(*last + Millis::from_millis(1));
         *last
     }
 
-    /// Its name.
+    /// The name of the proxy.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What its file says.
+    /// Its declaration.
     #[must_use]
     pub fn declared(&self) -> &Proxy {
         &self.declared
     }
 
-    /// What outlives its tasks.
+    /// The workspace, which outlives its tasks.
     #[must_use]
-    pub fn workspace(&self) -> &Workspace {
+    pub fn workspace(&self) -> &ProxyWorkspace {
         &self.workspace
     }
 
-    pub(super) fn ground(&self) -> &Ground {
+    pub(super) fn ground(&self) -> &ProxiesDeps {
         &self.ground
     }
 
@@ -89,14 +94,14 @@ impl ProxyService {
         &self.connection
     }
 
-    async fn answer(&self, action: &Action) -> Result<Value, NotGiven> {
+    async fn answer(&self, action: &Action) -> Result<Value, ProxyTaskError> {
         let unknown = || {
             let refusal = Refusal::new(Code::GatewayUnsupported);
-            NotGiven { refusal, changed: false, for_good: true }
+            ProxyTaskError { refusal, changed: false, for_good: true }
         };
         let capability = action.capability();
         let (name, operation) = self.declared.operation(&self.name, capability).ok_or_else(unknown)?;
-        let errand = Errand {
+        let errand = ProxyTaskAssignment {
             agent: action.agent().clone(),
             capability: capability.clone(),
             name: name.to_owned(),
@@ -104,16 +109,16 @@ impl ProxyService {
             arguments: action.arguments().clone(),
             spawn: action.spawn().cloned(),
         };
-        self.draft_allows(operation, action.arguments()).map_err(|refusal| NotGiven {
+        self.draft_allows(operation, action.arguments()).map_err(|refusal| ProxyTaskError {
             refusal,
             changed: false,
             for_good: true,
         })?;
-        // Whoever asked may hang up. The task goes on to its end, which is recorded.
-        let (this, may_change) = (self.clone(), operation.method != Method::Get);
+        // The caller may hang up. The task runs to its end, which is recorded.
+        let (this, may_change) = (self.clone(), operation.method != ProxyMethod::Get);
         let (answer, answered) = oneshot::channel();
-        // The place that was taken for it goes along into the task.
-        let place = WorkerPlace::handed_on();
+        // The place that was reserved for it goes with the task.
+        let place = WorkerSlot::take_reserved();
         self.ground.owns(async move {
             let given = match place {
                 Some(place) => place.used_by(this.run(&errand)).await,
@@ -123,13 +128,13 @@ impl ProxyService {
         });
         let lost = |_| {
             let refusal = Refusal::new(Code::GatewayInternal);
-            NotGiven { refusal, changed: may_change, for_good: false }
+            ProxyTaskError { refusal, changed: may_change, for_good: false }
         };
         answered.await.map_err(lost)?
     }
 }
 
-/// What an agent is given: the data, that it came from outside, and that characters in it were replaced where some were.
+/// What an agent gets: the data, marked as outside content, and a note where characters were replaced.
 fn told(service: &str, action: &Action, mut given: Value) -> Value {
     let data = given.get_mut("data").map(Value::take).unwrap_or_default();
     let mut told = json!({"data": data, "source": service, "untrusted": true});
@@ -142,7 +147,7 @@ fn told(service: &str, action: &Action, mut given: Value) -> Value {
     if !notes.is_empty() {
         put(&mut told, "notes", json!(notes));
     }
-    if let (Some(_), Some((proxy, task))) = (action.spawn(), spawn::parts(action.capability())) {
+    if let (Some(_), Some((proxy, task))) = (action.spawn(), spawn::split_capability(action.capability())) {
         put(&mut told, "label", spawn::label(proxy));
         put(&mut told, "task", task);
     }
@@ -158,7 +163,7 @@ impl Service for ProxyService {
         ReadSource::Outside
     }
 
-    fn outside(&self) -> bool {
+    fn gives_outside_text(&self) -> bool {
         true
     }
 
@@ -166,7 +171,7 @@ impl Service for ProxyService {
         self.declared.operation(&self.name, capability).is_some()
     }
 
-    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+    fn check_feasible<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> BoxedFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
             if let Some((_, operation)) = self.declared.operation(&self.name, action.capability()) {
                 self.draft_allows(operation, action.arguments())?;
@@ -175,39 +180,44 @@ impl Service for ProxyService {
         })
     }
 
-    fn estimate<'a>(&'a self, action: &'a Action) -> Work<'a, Result<Option<Value>, Refusal>> {
+    fn estimate<'a>(&'a self, action: &'a Action) -> BoxedFuture<'a, Result<Option<Value>, Refusal>> {
         Box::pin(async move { self.estimated(action).await.map(Some) })
     }
 
-    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    fn read<'a>(&'a self, ask: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         Box::pin(async {
             let data = self.answer(&ask.action).await.map_err(|not| not.refusal)?;
             Ok(told(&self.declared.service, &ask.action, data))
         })
     }
 
-    fn reserve<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Place, Refusal>> {
+    fn reserve<'a>(&'a self, _: &'a Hold) -> BoxedFuture<'a, Result<ServiceSlot, Refusal>> {
         Box::pin(async {
             let place = self.ground.workers.reserve().await;
-            place.map(Place::Worker).map_err(|error| {
+            place.map(ServiceSlot::Worker).map_err(|error| {
                 let code = Code::from_code(error.code()).unwrap_or(Code::GatewaySandbox);
                 Refusal::new(code).with_text(&error.to_string())
             })
         })
     }
 
-    fn perform<'a>(&'a self, _: Permit, hold: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Result<Performed, Trouble>> {
+    fn perform<'a>(
+        &'a self,
+        _: Permit,
+        hold: &'a Hold,
+        _: Option<&'a [u8]>,
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(async {
             match self.answer(&hold.action).await {
-                Ok(data) => Ok(Performed {
+                Ok(data) => Ok(CompletedWrite {
                     receipt: format!("{} answered", self.declared.service),
                     result: told(&self.declared.service, &hold.action, data),
                     after: None,
                     undo_until: None,
                 }),
-                Err(NotGiven { changed: true, .. }) => Err(Trouble::Unclear),
-                Err(NotGiven { refusal, for_good: true, .. }) => Err(Trouble::Refused(refusal)),
-                Err(NotGiven { refusal, .. }) => Err(Trouble::NotDone(refusal)),
+                Err(ProxyTaskError { changed: true, .. }) => Err(WriteError::Unclear),
+                Err(ProxyTaskError { refusal, for_good: true, .. }) => Err(WriteError::Refused(refusal)),
+                Err(ProxyTaskError { refusal, .. }) => Err(WriteError::NotDone(refusal)),
             }
         })
     }

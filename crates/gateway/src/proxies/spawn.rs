@@ -1,7 +1,7 @@
-//! `proxy.spawn` as something that can be asked for while there are proxies.
+//! `proxy.spawn` as a capability that is offered while there are proxies.
 //!
-//! Promise: it carries nothing out. The room [`crate::rooms::spawn`] has put the operation in its place before anything is
-//! carried out; a call that comes here all the same is refused.
+//! Promise: it carries nothing out. The room [`crate::rooms::spawn`] replaces it with the operation before anything is
+//! carried out; a call that arrives here all the same is refused.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use sluice_core::proxy::spawn;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{CapabilityName, ServiceName};
 
-use super::Proxies;
-use crate::services::{Ask, Performed, ReadSource, Service, Services, Trouble, Work};
-use crate::{Gateway, No};
+use super::SecurityProxies;
+use crate::services::{BoxedFuture, CompletedWrite, ReadSource, Service, ServiceRead, Services, WriteError};
+use crate::{CallError, Gateway};
 
 /// Stands for the spawns of all proxies.
 #[derive(Debug)]
-struct SpawnService;
+struct ProxySpawnService;
 
-impl Service for SpawnService {
+impl Service for ProxySpawnService {
     fn kind(&self) -> ServiceKind {
         ServiceKind::Proxy
     }
@@ -33,12 +33,17 @@ impl Service for SpawnService {
         ReadSource::Outside
     }
 
-    fn read<'a>(&'a self, _: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    fn read<'a>(&'a self, _: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         Box::pin(std::future::ready(Err(Refusal::new(Code::GatewayUnsupported))))
     }
 
-    fn perform<'a>(&'a self, _: Permit, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Result<Performed, Trouble>> {
-        Box::pin(std::future::ready(Err(Trouble::refused(Code::GatewayUnsupported))))
+    fn perform<'a>(
+        &'a self,
+        _: Permit,
+        _: &'a Hold,
+        _: Option<&'a [u8]>,
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
+        Box::pin(std::future::ready(Err(WriteError::refused(Code::GatewayUnsupported))))
     }
 }
 
@@ -47,24 +52,24 @@ fn service() -> Option<ServiceName> {
     CapabilityName::new(spawn::CAPABILITY).ok().map(|name| sluice_core::capability::service_of(&name))
 }
 
-/// Offers spawns where there is a proxy, while the gateway is opened.
-pub(crate) fn open(proxies: &Proxies, services: &Services) {
+/// Offers spawns if there is a proxy, while the gateway opens.
+pub(crate) fn open(proxies: &SecurityProxies, services: &Services) {
     if let Some(name) = service().filter(|_| !proxies.all().is_empty()) {
-        services.put(name, Arc::new(SpawnService));
+        services.put(name, Arc::new(ProxySpawnService));
     }
 }
 
-/// Offers spawns if there is a proxy now, and takes them away if there is none.
+/// Offers spawns if there is a proxy now, and withdraws them if there is none.
 ///
 /// # Errors
 /// When the rules cannot be read with it.
-pub(super) async fn follow(gw: &Gateway) -> Result<(), No> {
+pub(super) async fn follow(gw: &Gateway) -> Result<(), CallError> {
     let Some(name) = service() else { return Ok(()) };
     let is_offered = gw.services.for_service(&name).is_ok();
     let catalogue = gw.catalogue.known();
     let spec = catalogue.iter().find(|spec| spec.name.as_str() == spawn::CAPABILITY).cloned();
     match (gw.proxies.all().is_empty(), is_offered, spec) {
-        (false, false, Some(spec)) => gw.offer(name, Arc::new(SpawnService), vec![spec]).await,
+        (false, false, Some(spec)) => gw.offer(name, Arc::new(ProxySpawnService), vec![spec]).await,
         (true, true, _) => {
             gw.withdraw(&name).await;
             Ok(())

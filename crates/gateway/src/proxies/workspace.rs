@@ -1,11 +1,11 @@
-//! What outlives the tasks of a proxy: logs, relations and drafts in a folder of its own.
+//! The workspace of a proxy: logs, relations and drafts in a folder that outlives its tasks.
 //!
-//! Only the gateway writes here; a task is told a little of it at its start and proposes what to add. Promise: tasks
-//! that end at the same moment write one after the other;
-//! whatever way a task ends, its audit lines are flushed, then its crash report is written, then its drafts
-//! are marked; no credential is ever written; a quarantine keeps the remains and brings back the last good copy.
+//! Only the gateway writes here; a task gets a little of it at its start and proposes additions. Promise: tasks that
+//! end at the same moment write one after the other; at every end of a task, its log lines are flushed, then its crash
+//! report is written, then its drafts are marked; no credential is ever written; a quarantine keeps the remains and
+//! restores the last good copy.
 
-mod lasting;
+mod counterparties;
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -18,16 +18,16 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use sluice_core::crash::CrashReport;
 use sluice_core::ids::JobId;
-use sluice_core::{Span, Timestamp, proxy};
+use sluice_core::{Millis, UtcMillis, proxy};
 
-pub use lasting::{KeptSide, NamedDraft, Refused};
-pub use sluice_core::proxy::Exchange;
+pub use counterparties::{CounterpartyRecord, NamedProxyDraft, RefusedProposal};
+pub use sluice_core::proxy::PastExchange;
 
-/// Most bytes of a log before it is turned over.
+/// Most bytes of a log before it is rotated.
 const LOG_BYTES: u64 = 4 * 1024 * 1024;
 /// Most exchanges kept per relation.
 const KEPT: usize = 200;
-/// Drafts that have ended and are kept; twice as many before the oldest go.
+/// Most drafts that have ended and are kept; the oldest are removed at twice this number.
 const ENDED: usize = 200;
 /// The states of a draft.
 pub(super) const IN_PROGRESS: &str = "IN_PROGRESS";
@@ -36,48 +36,48 @@ const ABANDONED: &str = "ABANDONED";
 
 /// The folder of one proxy.
 #[derive(Debug, Clone)]
-pub struct Workspace {
-    /// All proxies' folders.
+pub struct ProxyWorkspace {
+    /// The folder of all proxies.
     root: PathBuf,
     name: String,
-    /// Whoever changes the folder has it.
+    /// Held while the folder changes.
     turn: Arc<Mutex<()>>,
 }
 
-/// A draft: what we are about to say.
+/// A draft: a message that is about to be sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Draft {
+pub struct ProxyDraft {
     /// `IN_PROGRESS`, `SENT` or `ABANDONED`.
     pub state: String,
-    /// What it is for.
+    /// The operation it belongs to.
     pub operation: String,
-    /// Since when.
+    /// Since when it is in this state.
     pub at: String,
-    /// The arguments, or what is kept in it.
+    /// Its arguments, or the fields kept in it.
     pub arguments: Value,
-    /// What calls name it by, if it lasts longer than the task that began it.
+    /// The name that calls use, if it outlives the task that began it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// A folder kept aside.
+/// A folder that was set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Archived {
+pub struct ArchivedWorkspace {
     /// Its name.
     pub name: String,
-    /// How many files.
+    /// The number of files in it.
     pub files: usize,
 }
 
-impl Workspace {
-    /// The workspace of a proxy below a folder for all of them. Nothing is made yet.
+impl ProxyWorkspace {
+    /// The workspace of a proxy below the folder for all of them. Creates nothing.
     #[must_use]
     pub fn new(root: &Path, name: &str) -> Option<Self> {
         proxy::is_name(name).then(|| Self { root: root.to_path_buf(), name: name.to_owned(), turn: Arc::default() })
     }
 
-    /// Where it is.
+    /// The path of the folder.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.root.join(&self.name)
@@ -95,10 +95,10 @@ impl Workspace {
         self.root.join(".archive").join(&self.name)
     }
 
-    /// Makes the folders, for their owner only.
+    /// Creates the folders, only for their owner.
     ///
     /// # Errors
-    /// When they cannot be made.
+    /// When they cannot be created.
     pub fn make(&self) -> io::Result<()> {
         let _turn = self.turn();
         self.folders()
@@ -111,7 +111,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Adds lines to `logs/audit.jsonl`, and waits until they are on disk.
+    /// Appends lines to `logs/audit.jsonl`, and waits until they are on the disk.
     ///
     /// # Errors
     /// When they cannot be written.
@@ -128,7 +128,7 @@ impl Workspace {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn crashed(&self, report: &CrashReport) -> io::Result<String> {
+    pub fn write_crash_report(&self, report: &CrashReport) -> io::Result<String> {
         let _turn = self.turn();
         let name = format!("{}.json", report.crash_id().replace(':', "-"));
         let text = serde_json::to_vec_pretty(report)?;
@@ -136,11 +136,11 @@ impl Workspace {
         Ok(name)
     }
 
-    /// What the last exchanges with this side were, newest last.
+    /// The last exchanges with this side, newest last.
     #[must_use]
-    pub fn recent(&self, relation: &str, most: usize) -> Vec<Exchange> {
+    pub fn recent(&self, relation: &str, most: usize) -> Vec<PastExchange> {
         let text = fs::read_to_string(self.relation(relation)).unwrap_or_default();
-        let mut found: Vec<Exchange> =
+        let mut found: Vec<PastExchange> =
             text.lines().rev().filter_map(|line| serde_json::from_str(line).ok()).take(most).collect();
         found.reverse();
         found
@@ -150,7 +150,7 @@ impl Workspace {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn remember(&self, relation: &str, exchange: &Exchange) -> io::Result<()> {
+    pub fn remember(&self, relation: &str, exchange: &PastExchange) -> io::Result<()> {
         let _turn = self.turn();
         self.make_room(relation)?;
         let path = self.relation(relation);
@@ -161,35 +161,35 @@ impl Workspace {
             whole(&path, kept.as_bytes())?;
         }
         append(&path, &[serde_json::to_value(exchange)?])?;
-        self.met(relation, &exchange.at)
+        self.record_contact(relation, &exchange.at)
     }
 
     fn relation(&self, relation: &str) -> PathBuf {
         self.path().join("relations").join(format!("{}.jsonl", filed(relation)))
     }
 
-    /// Writes down what is about to be said.
+    /// Stores a draft of what is about to be sent.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn draft(&self, task: JobId, operation: &str, arguments: Value, at: Timestamp) -> io::Result<()> {
+    pub fn draft(&self, task: JobId, operation: &str, arguments: Value, at: UtcMillis) -> io::Result<()> {
         let _turn = self.turn();
         self.thin_out()?;
         let (state, operation, at) = (IN_PROGRESS.into(), operation.to_owned(), at.to_string());
-        let draft = Draft { state, operation, at, arguments, name: None };
+        let draft = ProxyDraft { state, operation, at, arguments, name: None };
         whole(&self.draft_path(task), &serde_json::to_vec_pretty(&draft)?)
     }
 
-    /// A draft was sent.
+    /// Marks a draft as sent.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn sent(&self, task: JobId) -> io::Result<()> {
+    pub fn mark_sent(&self, task: JobId) -> io::Result<()> {
         let _turn = self.turn();
         self.mark(&self.draft_path(task), SENT)
     }
 
-    /// The task that wrote a draft ended without sending it.
+    /// Marks a draft as abandoned: its task ended without sending it.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -198,7 +198,7 @@ impl Workspace {
         self.mark(&self.draft_path(task), ABANDONED)
     }
 
-    /// Keeps what a dying worker said of itself, beside the report and apart from it: nothing of it is believed.
+    /// Stores what a dying worker said about itself, next to the report but separate: none of it is trusted.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -208,7 +208,7 @@ impl Workspace {
         whole(&self.path().join("logs").join(name), &serde_json::to_vec_pretty(words)?)
     }
 
-    /// Marks every draft in progress as abandoned: nobody is left who could send one. Gives how many there were.
+    /// Marks every draft in progress as abandoned: no task is left that could send one. Gives how many there were.
     ///
     /// # Errors
     /// When one cannot be written.
@@ -217,7 +217,7 @@ impl Workspace {
         self.abandon_where(|_| true)
     }
 
-    fn abandon_where(&self, meant: impl Fn(&Draft) -> bool) -> io::Result<usize> {
+    fn abandon_where(&self, meant: impl Fn(&ProxyDraft) -> bool) -> io::Result<usize> {
         let mut marked = 0;
         for path in files(&self.path().join("drafts")) {
             if read_draft(&path).is_some_and(|draft| draft.state == IN_PROGRESS && meant(&draft)) {
@@ -228,7 +228,7 @@ impl Workspace {
         Ok(marked)
     }
 
-    /// Forgets the oldest drafts that have ended, once there are many: whoever starts a task reads what is there.
+    /// Removes the oldest drafts that have ended, once there are many: the start of each task reads them all.
     fn thin_out(&self) -> io::Result<()> {
         let paths = files(&self.path().join("drafts"));
         if paths.len() < 2 * ENDED {
@@ -253,13 +253,13 @@ impl Workspace {
 
     /// The drafts, by file name.
     #[must_use]
-    pub fn drafts(&self) -> Vec<(String, Draft)> {
+    pub fn drafts(&self) -> Vec<(String, ProxyDraft)> {
         let name = |path: &Path| path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let paths = files(&self.path().join("drafts"));
         paths.iter().filter_map(|path| Some((name(path), read_draft(path)?))).collect()
     }
 
-    /// Keeps a copy of the workspace as it is now: it was good.
+    /// Stores a copy of the workspace as it is now, as the last good one.
     ///
     /// # Errors
     /// When it cannot be copied.
@@ -277,27 +277,27 @@ impl Workspace {
         self.good().is_dir()
     }
 
-    /// Sets the workspace aside as evidence and brings back the last good copy. Gives the archive's name.
+    /// Sets the workspace aside as evidence and restores the last good copy. Gives the archive's name.
     ///
     /// # Errors
     /// When a folder cannot be moved.
-    pub fn archive(&self, at: Timestamp) -> io::Result<String> {
+    pub fn archive(&self, at: UtcMillis) -> io::Result<String> {
         let _turn = self.turn();
         private_dir(&self.archives())?;
-        // Two may be set aside at one moment.
-        let names = (0..).map(|later| (at + Span::from_millis(later)).to_string().replace(':', "-"));
+        // Two may be set aside at the same moment.
+        let names = (0..).map(|later| (at + Millis::from_millis(later)).to_string().replace(':', "-"));
         let name = names.take(1_000).find(|name| !self.archives().join(name).exists()).unwrap_or_default();
         fs::rename(self.path(), self.archives().join(&name))?;
         if self.has_good() {
             self.bring_back(None)?;
         }
         self.folders()?;
-        // What was in progress when the copy was made is in progress no more.
+        // A draft that was in progress when the copy was made no longer is.
         self.abandon_where(|_| true)?;
         Ok(name)
     }
 
-    /// Brings back the last good copy, or an archive by name. What is there now is replaced.
+    /// Restores the last good copy, or an archive by name. Replaces the current content.
     ///
     /// # Errors
     /// When there is no such copy, or it cannot be copied.
@@ -323,14 +323,14 @@ impl Workspace {
         self.folders()
     }
 
-    /// What was set aside, oldest first.
+    /// The folders that were set aside, oldest first.
     #[must_use]
-    pub fn archived(&self) -> Vec<Archived> {
+    pub fn archived(&self) -> Vec<ArchivedWorkspace> {
         let Ok(entries) = fs::read_dir(self.archives()) else { return Vec::new() };
-        let mut found: Vec<Archived> = entries
+        let mut found: Vec<ArchivedWorkspace> = entries
             .flatten()
             .filter(|entry| entry.path().is_dir())
-            .map(|entry| Archived {
+            .map(|entry| ArchivedWorkspace {
                 name: entry.file_name().to_string_lossy().into_owned(),
                 files: count(&entry.path()),
             })
@@ -340,7 +340,7 @@ impl Workspace {
     }
 }
 
-/// What comes from outside is filed under a hash: a name must not become a path.
+/// The file name for text from outside is a hash: a name must not become a path.
 fn filed(name: &str) -> String {
     Sha256::digest(name.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -349,7 +349,7 @@ fn private_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Files of a folder, in order.
+/// The files of a folder, sorted.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
@@ -362,7 +362,7 @@ fn count(folder: &Path) -> usize {
     entries.flatten().map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
 }
 
-fn read_draft(path: &Path) -> Option<Draft> {
+fn read_draft(path: &Path) -> Option<ProxyDraft> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
@@ -373,7 +373,7 @@ fn append(path: &Path, lines: &[Value]) -> io::Result<()> {
     file.sync_data()
 }
 
-/// A file appears whole or not at all.
+/// Writes a file so that it appears complete or not at all.
 fn whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
     let mut file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&beside)?;
@@ -389,7 +389,7 @@ fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives a folder the place of another, which is removed. At no moment there is neither.
+/// Replaces one folder by another, and removes the old one. At every moment one of them is in place.
 fn put_in_place(next: &Path, place: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     if !place.exists() {
@@ -397,7 +397,7 @@ fn put_in_place(next: &Path, place: &Path) -> io::Result<()> {
     }
     match renameat_with(CWD, next, CWD, place, RenameFlags::EXCHANGE) {
         Ok(()) => remove(next),
-        // A file system that cannot do it at once.
+        // A file system that cannot exchange the two in one step.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
             remove(place)?;
             fs::rename(next, place)
@@ -406,7 +406,7 @@ fn put_in_place(next: &Path, place: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies folders and plain files; nothing else is expected here, and nothing else is followed.
+/// Copies folders and regular files; nothing else is expected here, and links are not followed.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     private_dir(to)?;
     for entry in fs::read_dir(from)? {
@@ -424,20 +424,20 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use sluice_core::crash::{Cause, Scene};
+    use sluice_core::crash::{CrashCause, CrashContext};
 
     use super::*;
 
-    const NOW: Timestamp = Timestamp::from_millis(1_730_000_000_123);
+    const NOW: UtcMillis = UtcMillis::from_millis(1_730_000_000_123);
 
-    fn workspace(folder: &tempfile::TempDir) -> Workspace {
-        let workspace = Workspace::new(folder.path(), "moltbook").unwrap();
+    fn workspace(folder: &tempfile::TempDir) -> ProxyWorkspace {
+        let workspace = ProxyWorkspace::new(folder.path(), "moltbook").unwrap();
         workspace.make().unwrap();
         workspace
     }
 
-    fn exchange(n: usize) -> Exchange {
-        Exchange {
+    fn exchange(n: usize) -> PastExchange {
+        PastExchange {
             at: NOW.to_string(),
             operation: "feed".into(),
             outcome: "clean".into(),
@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn a_name_from_outside_never_becomes_a_path() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(Workspace::new(folder.path(), "../up").is_none());
+        assert!(ProxyWorkspace::new(folder.path(), "../up").is_none());
         let workspace = workspace(&folder);
         workspace.remember("../../etc/passwd", &exchange(1)).unwrap();
         assert_eq!(workspace.recent("../../etc/passwd", 5), [exchange(1)]);
@@ -462,10 +462,10 @@ mod tests {
         let workspace = workspace(&folder);
         let task = |n: usize| JobId::from_bits(n as u128);
         for n in 0..2 * ENDED + 1 {
-            let at = NOW + Span::from_secs(n as u64);
+            let at = NOW + Millis::from_secs(n as u64);
             workspace.draft(task(n), "reply", json!({}), at).unwrap();
             if n != 3 {
-                workspace.sent(task(n)).unwrap();
+                workspace.mark_sent(task(n)).unwrap();
             }
         }
         let left = workspace.drafts();
@@ -518,7 +518,7 @@ mod tests {
         for n in 1..=3 {
             workspace.draft(JobId::from_bits(n), "reply", json!({"text": "hi"}), NOW).unwrap();
         }
-        workspace.sent(JobId::from_bits(1)).unwrap();
+        workspace.mark_sent(JobId::from_bits(1)).unwrap();
         assert_eq!(workspace.abandon_drafts().unwrap(), 2);
         let states: Vec<String> = workspace.drafts().into_iter().map(|(_, draft)| draft.state).collect();
         assert_eq!(states, ["SENT", "ABANDONED", "ABANDONED"]);
@@ -532,19 +532,19 @@ mod tests {
         workspace.remember("ana", &exchange(1)).unwrap();
         workspace.keep_good().unwrap();
         workspace.remember("ana", &exchange(666)).unwrap();
-        let scene = Scene {
+        let scene = CrashContext {
             at: NOW,
-            cause: Cause::Injection { findings: 1 },
+            cause: CrashCause::Injection { findings: 1 },
             last_action: None,
             requests: 1,
             content: None,
             files: &[],
         };
-        let name = workspace.crashed(&CrashReport::new(&scene)).unwrap();
+        let name = workspace.write_crash_report(&CrashReport::new(&scene)).unwrap();
         assert_eq!(name, "crash-2024-10-27T03-33-20.123Z.json");
         let archive = workspace.archive(NOW).unwrap();
         assert_eq!(workspace.recent("ana", 9), [exchange(1)]);
-        assert_eq!(workspace.archived(), [Archived { name: archive.clone(), files: 3 }]);
+        assert_eq!(workspace.archived(), [ArchivedWorkspace { name: archive.clone(), files: 3 }]);
         workspace.restore(Some(&archive)).unwrap();
         assert_eq!(workspace.recent("ana", 9).len(), 2);
         assert!(workspace.restore(Some("../../etc")).is_err());

@@ -1,11 +1,11 @@
-//! Where the state file is, whatever the environment of this start says.
+//! The place of the state file, independent of the environment of this start.
 //!
-//! Takes the configuration; gives it with the place of the state file that is used. A gateway that is started once with
-//! `HOME` and once without computes two places, so the data folder names the one of the last trusted start.
+//! Takes the configuration; gives it with the path of the state file in use. A gateway that is started once with `HOME`
+//! and once without computes two paths, so the data folder names the one of the last trusted start.
 //!
-//! Promise: a place that is configured, or that already has a state file, is never passed over for the named one. So the
-//! name decides only where there would be no state file at all, and it is followed only to a file of the form and name
-//! that this data folder's own would have, outside the data folder, that nobody else can write.
+//! Promise: a configured path, or one that already has a state file, always wins over the named one. So the name counts
+//! only if there would be no state file at all, and only if it names a file outside the data folder that nobody else
+//! can write and whose form and name belong to this data folder.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{Config, is_state_file_of};
 
-/// The file of the data folder that names the state file.
+/// The file in the data folder that names the state file.
 pub const NAMED_IN: &str = "state_file.path";
-/// The longest name that is read.
+/// The longest path that is read.
 const LONGEST: u64 = 4_096;
-/// Permission bits of others than the owner that change a file.
+/// The permission bits that let other users change a file.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Sets the place that is used.
+/// Sets the path in use.
 pub fn settle(config: &mut Config) {
     if config.recovery.state_file.is_some() || config.state_file.exists() {
         return;
@@ -33,7 +33,7 @@ pub fn settle(config: &mut Config) {
     config.state_file = named;
 }
 
-/// Names the state file for the next start.
+/// Notes the path of the state file for the next start.
 ///
 /// # Errors
 /// When the data folder cannot be written to.
@@ -58,7 +58,8 @@ fn named(data: &Path) -> Option<PathBuf> {
     if !path.is_absolute() || path.starts_with(data) || !is_state_file_of(data, &path) {
         return None;
     }
-    // SECURITY: whoever can write to the data folder can write the name. The file it leads to must be ours alone.
+    // SECURITY: anyone who can write to the data folder can write the name. The named file must be writable by us
+    // alone.
     let about = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
     let is_ours = about.uid() == rustix::process::geteuid().as_raw();
     (is_ours && about.permissions().mode() & OTHERS_WRITE == 0).then_some(path)

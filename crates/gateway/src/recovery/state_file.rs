@@ -1,7 +1,7 @@
 //! The files outside the database: the state file and the checkpoints file.
 //!
 //! Promise: a reader of the state file sees the old content or the new one, never a part, also after a power cut; and a
-//! write that returned is on the disk. The checkpoints file is only appended to.
+//! write that returned is on disk. The checkpoints file is only appended to.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -9,28 +9,28 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use sluice_core::audit::kept::checkpoints_in;
-use sluice_core::audit::note::Note;
-use sluice_core::recovery::{FORM, GatewayState, Remembered};
+use sluice_core::audit::note::SignedNote;
+use sluice_core::recovery::{FORM, GatewayState, LoadedStateFile};
 
-/// Longest state file that is read.
+/// The longest state file that is read, in bytes.
 const MOST: u64 = 4 << 20;
-/// How much of the end of the checkpoints file is read.
+/// The number of bytes at the end of the checkpoints file that are read.
 const TAIL: u64 = 256 << 10;
 
 /// Reads the state file.
-pub(crate) fn read(path: &Path) -> Remembered {
+pub(crate) fn read(path: &Path) -> LoadedStateFile {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes));
     match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Remembered::Nothing,
-        Err(error) => return Remembered::Unreadable(error.to_string()),
-        Ok(_) if bytes.len() as u64 > MOST => return Remembered::Unreadable("it is too long".into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return LoadedStateFile::Nothing,
+        Err(error) => return LoadedStateFile::Unreadable(error.to_string()),
+        Ok(_) if bytes.len() as u64 > MOST => return LoadedStateFile::Unreadable("it is too long".into()),
         Ok(_) => {}
     }
     match serde_json::from_slice::<GatewayState>(&bytes) {
-        Ok(state) if state.form == FORM => Remembered::State(Box::new(state)),
-        Ok(_) => Remembered::Unreadable("it is of another form".into()),
-        Err(_) => Remembered::Unreadable("it is not a state file".into()),
+        Ok(state) if state.form == FORM => LoadedStateFile::State(Box::new(state)),
+        Ok(_) => LoadedStateFile::Unreadable("it has an unknown format".into()),
+        Err(_) => LoadedStateFile::Unreadable("it is not a state file".into()),
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn write(path: &Path, state: &GatewayState) -> io::Result<()> {
     sync_folder(path)
 }
 
-/// Keeps what is there now under another name, as evidence.
+/// Keeps the current file under another name, as evidence.
 pub(crate) fn set_aside(path: &Path, instance: &str) -> io::Result<PathBuf> {
     let aside = beside(path, &format!(".{instance}"));
     fs::rename(path, &aside)?;
@@ -54,13 +54,13 @@ pub(crate) fn set_aside(path: &Path, instance: &str) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Makes the folder of a file, for its owner only.
+/// Creates the folder of a file, accessible to its owner only.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Appends a checkpoint; gives how long the file is then.
+/// Appends a checkpoint; returns the new length of the file.
 pub(crate) fn append_checkpoint(path: &Path, note: &str) -> io::Result<u64> {
     let is_new = !path.exists();
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
@@ -72,8 +72,8 @@ pub(crate) fn append_checkpoint(path: &Path, note: &str) -> io::Result<u64> {
     Ok(file.metadata()?.len())
 }
 
-/// How long the checkpoints file is, and the checkpoints at its end that begin at or after `from`.
-pub(crate) fn checkpoints(path: &Path, from: u64) -> io::Result<(u64, Vec<Note>)> {
+/// The length of the checkpoints file, and the checkpoints at its end that begin at or after `from`.
+pub(crate) fn checkpoints(path: &Path, from: u64) -> io::Result<(u64, Vec<SignedNote>)> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((0, Vec::new())),
@@ -92,7 +92,7 @@ fn beside(path: &Path, end: &str) -> PathBuf {
     beside
 }
 
-/// A rename or a new name is only as durable as its folder.
+/// Syncs the folder, because a rename or a new name is durable only then.
 fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }

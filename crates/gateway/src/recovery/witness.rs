@@ -1,8 +1,8 @@
-//! Witnesses: every signed checkpoint is sent to those who were configured, and their cosignatures are kept.
+//! Witnesses: every signed checkpoint is sent to the configured witnesses, and their cosignatures are kept.
 //!
-//! Takes checkpoints that are in the database; sends them as C2SP `tlog-witness` requests with the proof that the log
-//! only grew. Promise: nothing but checkpoints and hashes leaves, a cosignature is kept only if the configured key made
-//! it, and a witness that has seen a longer or another log than this is reported to people.
+//! Takes checkpoints that are in the database; sends them as C2SP `tlog-witness` requests with a consistency proof.
+//! Promise: only checkpoints and hashes leave, a cosignature is kept only if the configured key made it, and people are
+//! notified if a witness has seen a longer or different log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,39 +10,39 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, NodeName, Timestamp};
-use sluice_store::{Message, Severity, Signed};
+use sluice_core::{Actor, NodeName, UtcMillis};
+use sluice_store::{MessageSeverity, OutboxMessage, SignedCheckpoint};
 use tokio::sync::watch;
 
-use crate::config::Witness;
+use crate::config::WitnessConfig;
 use crate::loops::tick;
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-/// How often it looks whether there is a new checkpoint.
+/// How often it checks for a new checkpoint.
 const EVERY: Duration = Duration::from_secs(5);
-/// How long a witness that failed is left alone.
-const PAUSE: sluice_core::Span = sluice_core::Span::from_mins(1);
-/// How long one exchange may take.
+/// How long a witness is not contacted after a failure.
+const PAUSE: sluice_core::Millis = sluice_core::Millis::from_mins(1);
+/// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Longest answer that is read.
+/// The longest answer that is read, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// The witnesses of a gateway at work.
-pub struct Witnesses {
+/// The witnesses of a running gateway.
+pub struct WitnessSubmitter {
     client: reqwest::Client,
-    each: Vec<Contact>,
+    each: Vec<WitnessContact>,
 }
 
-/// One witness, and how it went last.
-struct Contact {
-    witness: Witness,
-    /// Not before this time.
-    again_at: Timestamp,
-    /// What people were told last; not said twice.
+/// One witness, and the state of its last request.
+struct WitnessContact {
+    witness: WitnessConfig,
+    /// The earliest time of the next request.
+    again_at: UtcMillis,
+    /// The last notice to people; it is not repeated.
     told: Option<String>,
 }
 
-impl std::fmt::Debug for Witnesses {
+impl std::fmt::Debug for WitnessSubmitter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Witnesses").field("count", &self.each.len()).finish_non_exhaustive()
     }
@@ -50,26 +50,26 @@ impl std::fmt::Debug for Witnesses {
 
 /// Why a witness did not cosign.
 #[derive(Debug, PartialEq, Eq)]
-enum Refused {
-    /// It cannot be reached, or says something else than the protocol knows. Tried again.
+enum CosignatureError {
+    /// It cannot be reached, or its answer does not follow the protocol. Tried again.
     Later(String),
-    /// It has cosigned another size than we thought.
+    /// It has cosigned a different size than expected.
     Elsewhere(u64),
-    /// It holds a record of this log that this log does not grow out of.
+    /// It has seen a log that this log does not extend.
     Contradicts(String),
 }
 
-impl Witnesses {
-    /// Those of the configuration; nothing where there are none.
+impl WitnessSubmitter {
+    /// The witnesses of the configuration; nothing if there are none.
     ///
     /// # Errors
-    /// When there is no TLS.
+    /// When TLS is not available.
     pub fn configured(gw: &Gateway) -> Result<Option<Self>, String> {
         let named = &gw.config.audit.witnesses;
         if named.is_empty() {
             return Ok(None);
         }
-        // The program installs it too; whoever is first wins, and both are the same.
+        // The program installs it too; the first one wins, and both are the same.
         let _installed = rustls::crypto::ring::default_provider().install_default();
         #[expect(
             clippy::disallowed_methods,
@@ -81,16 +81,19 @@ impl Witnesses {
             .timeout(PATIENCE)
             .build()
             .map_err(|_| "no TLS for witnesses".to_owned())?;
-        let contact =
-            |witness: &Witness| Contact { witness: witness.clone(), again_at: Timestamp::default(), told: None };
+        let contact = |witness: &WitnessConfig| WitnessContact {
+            witness: witness.clone(),
+            again_at: UtcMillis::default(),
+            told: None,
+        };
         Ok(Some(Self { client, each: named.iter().map(contact).collect() }))
     }
 
-    /// Sends what is new to each witness that is not left alone.
+    /// Sends new checkpoints to each witness that is due.
     ///
     /// # Errors
-    /// When the database cannot be read or written. What a witness fails at is put off.
-    pub async fn step(&mut self, gw: &Gateway) -> Result<(), No> {
+    /// When the database cannot be read or written. A failure of a witness is retried later.
+    pub async fn step(&mut self, gw: &Gateway) -> Result<(), CallError> {
         if gw.recovery.is_suspected() {
             return Ok(());
         }
@@ -118,19 +121,25 @@ impl Witnesses {
     }
 }
 
-/// Sends one checkpoint; once more where the witness names another size than we thought.
+/// Sends one checkpoint, and again if the witness names a different size than expected.
 async fn submit(
     client: &reqwest::Client,
     gw: &Gateway,
-    witness: &Witness,
-    (log, last): (&NodeName, &Signed),
+    witness: &WitnessConfig,
+    (log, last): (&NodeName, &SignedCheckpoint),
     seen: u64,
-) -> Result<Result<(), Refused>, No> {
+) -> Result<Result<(), CosignatureError>, CallError> {
     let mut old = seen;
+    let kept = gw.store.pruned_log(log.clone()).await?.map_or(0, |pruned| pruned.start.frontier.size());
     for _ in 0..2 {
         if old > last.size {
             let text = format!("it has cosigned {old} entries of log {log}, which has {} signed ones", last.size);
-            return Ok(Err(Refused::Contradicts(text)));
+            return Ok(Err(CosignatureError::Contradicts(text)));
+        }
+        if (1..kept).contains(&old) {
+            return Ok(Err(CosignatureError::Later(format!(
+                "it has cosigned {old} entries, and the first {kept} are archived, so growth from there cannot be proven"
+            ))));
         }
         let proof = gw.store.consistency(log.clone(), old, last.size).await?;
         let mut body = format!("old {old}\n");
@@ -138,29 +147,29 @@ async fn submit(
         body.push_str(&format!("\n{}", last.note));
         let answer = match exchange(client, witness, body).await {
             Ok(answer) => answer,
-            Err(Refused::Elsewhere(size)) if size != old => {
+            Err(CosignatureError::Elsewhere(size)) if size != old => {
                 old = size;
                 continue;
             }
             Err(refused) => return Ok(Err(refused)),
         };
-        let Some(kept) = witness.key.accepted(&last.note, &answer) else {
-            return Ok(Err(Refused::Later("its answer has no cosignature of the configured key".into())));
+        let Some(kept) = witness.key.find_valid_cosignature(&last.note, &answer) else {
+            return Ok(Err(CosignatureError::Later("its answer has no cosignature of the configured key".into())));
         };
         let name = witness.key.name().to_owned();
         gw.store.keep_cosignature(log.clone(), name, last.size, kept.line).await?;
         return Ok(Ok(()));
     }
-    Ok(Err(Refused::Later("it names another size each time".into())))
+    Ok(Err(CosignatureError::Later("it names a different size each time".into())))
 }
 
 /// One request and its answer.
-async fn exchange(client: &reqwest::Client, witness: &Witness, body: String) -> Result<String, Refused> {
-    let later = |why: &str| Refused::Later(why.to_owned());
+async fn exchange(client: &reqwest::Client, witness: &WitnessConfig, body: String) -> Result<String, CosignatureError> {
+    let later = |why: &str| CosignatureError::Later(why.to_owned());
     let url = format!("{}/add-checkpoint", witness.url.as_str());
     let mut answer = client.post(url).body(body).send().await.map_err(|_| later("it cannot be reached"))?;
     let (status, mut text) = (answer.status().as_u16(), Vec::new());
-    while let Some(chunk) = answer.chunk().await.map_err(|_| later("its answer broke off"))? {
+    while let Some(chunk) = answer.chunk().await.map_err(|_| later("its answer ended early"))? {
         text.extend_from_slice(&chunk);
         if text.len() > LONGEST {
             return Err(later("its answer is too long"));
@@ -170,25 +179,34 @@ async fn exchange(client: &reqwest::Client, witness: &Witness, body: String) -> 
     match status {
         200 => Ok(text),
         409 => match text.trim().parse() {
-            Ok(size) => Err(Refused::Elsewhere(size)),
-            Err(_) => Err(Refused::Contradicts("it has cosigned another root for the same number of entries".into())),
+            Ok(size) => Err(CosignatureError::Elsewhere(size)),
+            Err(_) => {
+                Err(CosignatureError::Contradicts("it has cosigned another root for the same number of entries".into()))
+            }
         },
-        422 => Err(Refused::Contradicts("what it has cosigned is not a part of this log".into())),
+        422 => Err(CosignatureError::Contradicts("the log it has cosigned is not part of this log".into())),
         404 => Err(later("it does not know this log (404)")),
         403 => Err(later("it has another key for this log (403)")),
-        other => Err(Refused::Later(format!("it answered with status {other}"))),
+        other => Err(CosignatureError::Later(format!("it answered with status {other}"))),
     }
 }
 
-/// What a witness holds against us is for people at once; that it cannot be reached is said once.
-async fn report(gw: &Gateway, contact: &mut Contact, log: &NodeName, refused: Refused) -> Result<(), No> {
+/// Notifies people at once if a witness contradicts the log, and once if it cannot be reached.
+async fn report(
+    gw: &Gateway,
+    contact: &mut WitnessContact,
+    log: &NodeName,
+    refused: CosignatureError,
+) -> Result<(), CallError> {
     let name = contact.witness.key.name();
     let (severity, topic, why) = match refused {
-        Refused::Later(why) => (Severity::Warning, "witness.failing", why),
-        Refused::Elsewhere(size) => {
-            (Severity::Critical, "witness.contradicts", format!("it has cosigned another root over {size} entries"))
-        }
-        Refused::Contradicts(why) => (Severity::Critical, "witness.contradicts", why),
+        CosignatureError::Later(why) => (MessageSeverity::Warning, "witness.failing", why),
+        CosignatureError::Elsewhere(size) => (
+            MessageSeverity::Critical,
+            "witness.contradicts",
+            format!("it has cosigned another root over {size} entries"),
+        ),
+        CosignatureError::Contradicts(why) => (MessageSeverity::Critical, "witness.contradicts", why),
     };
     tracing::warn!("the witness {name} has not cosigned log {log}: {why}");
     if contact.told.as_ref() == Some(&why) {
@@ -196,25 +214,25 @@ async fn report(gw: &Gateway, contact: &mut Contact, log: &NodeName, refused: Re
     }
     contact.told = Some(why.clone());
     let text = match severity {
-        Severity::Critical => format!(
-            "The witness {name} contradicts the record of log {log}: {why}. The database may have been restored or cut: \
+        MessageSeverity::Critical => format!(
+            "The witness {name} contradicts audit log {log}: {why}. The database may have been restored or cut: \
              compare with `sluice audit verify --against FILE`."
         ),
-        Severity::Info | Severity::Action | Severity::Warning => {
+        MessageSeverity::Info | MessageSeverity::Action | MessageSeverity::Warning => {
             format!("The witness {name} does not cosign log {log}: {why}.")
         }
     };
     let body = serde_json::json!({"text": text, "witness": name, "log": log});
     let id = MessageId::mint(gw.ids.as_ref());
-    let message = Message { id, topic: topic.into(), severity, body };
+    let message = OutboxMessage { id, topic: topic.into(), severity, body };
     gw.store.alert(message, Actor::Node(gw.store.node().clone())).await?;
     gw.letters.notify_one();
     Ok(())
 }
 
-/// Runs the loop, where there are witnesses.
+/// Runs the loop, if there are witnesses.
 pub(crate) async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
-    let mut witnesses = match Witnesses::configured(&gw) {
+    let mut witnesses = match WitnessSubmitter::configured(&gw) {
         Ok(Some(witnesses)) => witnesses,
         Ok(None) => return,
         Err(why) => return tracing::error!("checkpoints are not sent to witnesses: {why}"),

@@ -1,58 +1,58 @@
-//! Approval: whether a person has to be asked, or has answered in advance.
+//! Approval: decides whether a person has to be asked or a standing approval answers.
 //!
-//! Takes `Cleared`, gives `Asked`. The question itself is put by the store, in the transaction that admits
-//! the write, because the batch window may raise one too. Promise: a standing approval answers policy's question
-//! only, never an escalation, and only a call inside its bound whose targets were asked for or are known.
+//! Takes `LeakCheckedCall`, gives `Asked`. The store creates the approval request in the transaction that admits the write,
+//! because the batch window may ask for one too. Promise: a standing approval answers only policy's request for an
+//! approval, never an escalation, and only a call inside its bound whose targets are `asked` or `known`.
 
 use sluice_core::Tier;
-use sluice_core::approval::allowance::{self, Asked as About, Asker, Session};
+use sluice_core::approval::allowance::{self, AllowanceSession, ApprovalRequester, RequestedAction as About};
 use sluice_core::approval::bound::BoundedCall;
-use sluice_core::approval::reason::AskReason;
+use sluice_core::approval::reason::ApprovalReason;
 use sluice_core::capability::Effect;
-use sluice_core::target::Traced;
-use sluice_store::{AllowanceUse, Rate};
+use sluice_core::target::TracedTarget;
+use sluice_store::{AllowanceUse, RateLimitCounter};
 
-use super::leak::Cleared;
+use super::leak::LeakCheckedCall;
 use super::origin;
-use super::policy::Judged;
-use super::schema::Checked;
-use crate::{Gateway, No};
+use super::policy::JudgedCall;
+use super::schema::CheckedCall;
+use crate::{CallError, Gateway};
 
-/// A call about which it is known whether a person is needed.
+/// A call for which it is known whether a person is needed.
 #[derive(Debug)]
-pub struct Asked {
-    judged: Judged,
+pub struct ApprovalCheckedCall {
+    judged: JudgedCall,
     allowance: Option<AllowanceUse>,
 }
 
-/// Looks for a standing yes where one could help.
+/// Looks for a standing approval where one could help.
 ///
 /// # Errors
-/// When the standing yeses cannot be read.
-pub(crate) async fn ask(gw: &Gateway, cleared: Cleared) -> Result<Asked, No> {
+/// When the standing approvals cannot be read.
+pub(crate) async fn ask(gw: &Gateway, cleared: LeakCheckedCall) -> Result<ApprovalCheckedCall, CallError> {
     let mut judged = cleared.into_judged();
     if judged.tier() != Tier::ApprovalRequired {
-        return Ok(Asked { judged, allowance: None });
+        return Ok(ApprovalCheckedCall { judged, allowance: None });
     }
     if judged.checked().effect() == Effect::Read {
-        // Whoever is asked about a read sees where its targets come from, as for a write.
+        // A person who is asked about a read sees where its targets come from, as for a write.
         let checked = judged.checked();
         let targets = origin::of(gw, checked.action(), checked.known().session()).await?;
         judged.trace(targets);
     }
     let checked = judged.checked();
-    let asker = Asker::Agent(checked.known().agent().clone());
+    let asker = ApprovalRequester::Agent(checked.known().agent().clone());
     let given = gw.store.allowances_of(asker.clone()).await?;
     if given.is_empty() {
-        return Ok(Asked { judged, allowance: None });
+        return Ok(ApprovalCheckedCall { judged, allowance: None });
     }
-    let session = checked.known().session().map(|session| Session::Issued(session.id));
+    let session = checked.known().session().map(|session| AllowanceSession::Issued(session.id));
     let name = checked.action().capability();
     let call = {
         let catalogue = gw.catalogue.known();
         BoundedCall::of(name, catalogue.get(name), checked.action(), judged.targets())
     };
-    let question = allowance::Question {
+    let question = allowance::ApprovalRequestContext {
         asker: &asker,
         session: session.as_ref(),
         asked: About::Capability(name),
@@ -60,13 +60,13 @@ pub(crate) async fn ask(gw: &Gateway, cleared: Cleared) -> Result<Asked, No> {
         why: judged.why(),
         at: gw.now(),
     };
-    let found = allowance::answering(&given, &question).map(|found| found.id);
+    let found = allowance::find_answering(&given, &question).map(|found| found.id);
     let allowance = found.map(|id| AllowanceUse { id, call });
-    Ok(Asked { judged, allowance })
+    Ok(ApprovalCheckedCall { judged, allowance })
 }
 
-impl Asked {
-    pub fn checked(&self) -> &Checked {
+impl ApprovalCheckedCall {
+    pub fn checked(&self) -> &CheckedCall {
         self.judged.checked()
     }
     pub fn effect(&self) -> Effect {
@@ -75,7 +75,7 @@ impl Asked {
     pub fn only_checks(&self) -> bool {
         self.checked().only_checks()
     }
-    /// Whether somebody still has to say yes, as far as can be told before the batch window is asked.
+    /// Whether a person still has to approve, as far as is known before the batch window is checked.
     pub fn needs_person(&self) -> bool {
         self.judged.tier() == Tier::ApprovalRequired
     }
@@ -85,26 +85,26 @@ impl Asked {
     pub fn tier(&self) -> Tier {
         self.judged.tier()
     }
-    pub fn targets(&self) -> &[Traced] {
+    pub fn targets(&self) -> &[TracedTarget] {
         self.judged.targets()
     }
     pub fn policy(&self) -> &str {
         self.judged.policy()
     }
-    pub fn reasons(&self) -> &[AskReason] {
+    pub fn reasons(&self) -> &[ApprovalReason] {
         self.judged.reasons()
     }
     pub fn rule(&self) -> Option<&str> {
         self.judged.rule()
     }
-    pub fn rates(&self) -> &[Rate] {
+    pub fn rates(&self) -> &[RateLimitCounter] {
         self.judged.rates()
     }
-    /// What the rules said to a call that observe mode lets through.
+    /// The verdict of the rules on a call that observe mode allows.
     pub fn would(&self) -> Option<Tier> {
         self.judged.would()
     }
-    pub fn into_checked(self) -> Checked {
+    pub fn into_checked(self) -> CheckedCall {
         self.judged.into_checked()
     }
 }

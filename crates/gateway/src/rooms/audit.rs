@@ -1,39 +1,39 @@
-//! The record of calls that end at once: reads, checks and refusals.
+//! Audit entries of calls that end at once: reads, checks and refusals.
 //!
-//! Held writes are recorded by the moves of their state. Promise: a known caller's call leaves exactly one
-//! closing entry, and an answer that cannot be recorded is not given.
+//! Held writes are recorded by their state changes. Promise: the call of a known caller leaves exactly one closing
+//! entry, and an answer that cannot be recorded is not given.
 
 use sluice_core::ids::MessageId;
 use sluice_core::read_trace::ReadTrace;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::origins;
 use sluice_core::{ServiceName, Tier};
-use sluice_store::{Closed, Ending, Message, NOTICE, Severity};
+use sluice_store::{CallEnding, CloseCall, MessageSeverity, NOTICE, OutboxMessage};
 
-use super::approval::Asked;
-use super::identity::Trace;
+use super::approval::ApprovalCheckedCall;
+use super::identity::CallContext;
 use crate::value::put;
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-/// Most targets that a notice names.
+/// The most targets that a notice names.
 const NOTICE_TARGETS: usize = 5;
 
 /// The entry of a read that was answered.
-pub(crate) fn answered(gw: &Gateway, asked: &Asked) -> Closed {
-    ending(gw, asked, Ending::Answered)
+pub(crate) fn answered(gw: &Gateway, asked: &ApprovalCheckedCall) -> CloseCall {
+    ending(gw, asked, CallEnding::Answered)
 }
 
-/// The entry of a check that came out as a yes. It cannot be written while this service, its agent or everything is frozen.
-pub(crate) fn allowed(gw: &Gateway, asked: &Asked, unless_frozen: Option<ServiceName>) -> Closed {
-    ending(gw, asked, Ending::Allowed { unless_frozen })
+/// The entry of a check that was allowed. It cannot be written while its service, its agent or everything is frozen.
+pub(crate) fn allowed(gw: &Gateway, asked: &ApprovalCheckedCall, unless_frozen: Option<ServiceName>) -> CloseCall {
+    ending(gw, asked, CallEnding::Allowed { unless_frozen })
 }
 
-fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {
+fn ending(gw: &Gateway, asked: &ApprovalCheckedCall, outcome: CallEnding) -> CloseCall {
     let checked = asked.checked();
     let known = checked.known();
     let call = known.call();
     let notify = (asked.tier() == Tier::Notify).then(|| {
-        let outcome = if matches!(outcome, Ending::Allowed { .. }) { "allowed" } else { "answered" };
+        let outcome = if matches!(outcome, CallEnding::Allowed { .. }) { "allowed" } else { "answered" };
         let targets: Vec<&str> =
             asked.targets().iter().take(NOTICE_TARGETS).map(|target| target.value.as_str()).collect();
         let body = serde_json::json!({
@@ -41,9 +41,9 @@ fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {
             "targets": targets,
         });
         let id = MessageId::mint(gw.ids.as_ref());
-        Message { id, topic: NOTICE.into(), severity: Severity::Info, body }
+        OutboxMessage { id, topic: NOTICE.into(), severity: MessageSeverity::Info, body }
     });
-    Closed {
+    CloseCall {
         call,
         agent: known.agent().clone(),
         session: known.session().map(|session| session.id),
@@ -64,8 +64,8 @@ fn ending(gw: &Gateway, asked: &Asked, outcome: Ending) -> Closed {
     }
 }
 
-/// Adds to the notice about a read what it gave: how many objects, and the ids of the first of them.
-pub(crate) fn complete_notice(entry: &mut Closed, read: &ReadTrace) {
+/// Adds the result of a read to the notice about it: how many objects, and the ids of the first of them.
+pub(crate) fn complete_notice(entry: &mut CloseCall, read: &ReadTrace) {
     if let Some(message) = &mut entry.notify {
         put(&mut message.body, "count", read.count);
         put(&mut message.body, "ids", read.ids.clone());
@@ -76,31 +76,31 @@ pub(crate) fn complete_notice(entry: &mut Closed, read: &ReadTrace) {
 /// Writes the entry.
 ///
 /// # Errors
-/// When it cannot be written: then the call must not be answered either.
-pub(crate) async fn close(gw: &Gateway, entry: Closed) -> Result<(), No> {
-    gw.store.closed(entry).await?;
-    gw.events.wrote();
+/// When it cannot be written: in that case the call must not be answered either.
+pub(crate) async fn close(gw: &Gateway, entry: CloseCall) -> Result<(), CallError> {
+    gw.store.close_call(entry).await?;
+    gw.events.notify_written();
     Ok(())
 }
 
-/// What operators are told when something was about to leave.
-fn alert(gw: &Gateway, trace: &Trace, findings: &serde_json::Value) -> Message {
+/// The alert for operators when content was about to leave that must not.
+fn alert(gw: &Gateway, trace: &CallContext, findings: &serde_json::Value) -> OutboxMessage {
     let body = serde_json::json!({
         "call": trace.call, "agent": trace.agent, "capability": trace.capability, "findings": findings,
     });
     let id = MessageId::mint(gw.ids.as_ref());
-    Message { id, topic: "leak.found".into(), severity: Severity::Critical, body }
+    OutboxMessage { id, topic: "leak.found".into(), severity: MessageSeverity::Critical, body }
 }
 
-/// Records a refusal and gives it back with its call. A refusal that cannot be recorded is still one.
-pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
-    let no = no.about(trace.call);
-    // The store said no to this very call: what it could not write then it cannot write now.
+/// Records a refusal and returns it with its call. A refusal that cannot be recorded is still a refusal.
+pub(crate) async fn refused(gw: &Gateway, trace: &CallContext, no: CallError) -> CallError {
+    let no = no.for_call(trace.call);
+    // The store itself refused this call: an entry that it could not write then cannot be written now.
     if no.recorded || no.refusal.code().room() == "store" {
         return no;
     }
     let kept = no.wanted.as_deref().filter(|wanted| wanted.may_be_kept(gw));
-    let entry = Closed {
+    let entry = CloseCall {
         call: trace.call,
         agent: trace.agent.clone(),
         session: trace.session,
@@ -109,7 +109,7 @@ pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
         tier: (no.refusal.code() == Code::PolicyBlocked).then_some(Tier::Blocked),
         policy: gw.policy.get().version().to_owned(),
         rule: no.rule.clone(),
-        outcome: Ending::Refused { code: no.refusal.code().as_str().to_owned() },
+        outcome: CallEnding::Refused { code: no.refusal.code().as_str().to_owned() },
         rates: Vec::new(),
         notify: no.findings.as_deref().map(|findings| alert(gw, trace, findings)),
         findings: no.findings.as_deref().cloned(),
@@ -122,7 +122,7 @@ pub(crate) async fn refused(gw: &Gateway, trace: &Trace, no: No) -> No {
     match close(gw, entry).await {
         Ok(()) => no,
         Err(unwritten) => {
-            No { refusal: Box::new(Refusal::new(Code::AuditUnavailable).because(*unwritten.refusal)), ..no }
+            CallError { refusal: Box::new(Refusal::new(Code::AuditUnavailable).with_source(*unwritten.refusal)), ..no }
         }
     }
 }

@@ -1,40 +1,40 @@
-//! Checks: the caller carries it out itself, if it may.
+//! Checks: the gateway only decides, and the caller carries out the action itself.
 //!
-//! Takes `Unfrozen` of a call with `mode: check`. What needs no person is allowed at once and recorded; what
-//! does becomes a held write whose execution is the caller's, so that a person's answer, its expiry and its
-//! record work as for any other.
+//! Takes `UnfrozenCall` of a call with `mode: check`. A call that needs no person is allowed at once and recorded. One that
+//! needs a person becomes a held write that the caller carries out, so that the decision, the expiry and the audit
+//! entries work as for any other write.
 
 use sluice_core::Tier;
 
-use super::answer::Answer;
-use super::freeze::Unfrozen;
+use super::answer::CallOutcome;
+use super::freeze::UnfrozenCall;
 use super::{audit, client_writes, hold};
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-/// Says whether the caller may.
+/// Says whether the caller may carry out the action.
 ///
 /// # Errors
-/// When it was frozen a moment ago, or the record cannot be written.
-pub(crate) async fn answer(gw: &Gateway, free: Unfrozen) -> Result<Answer, No> {
+/// When a freeze came in between, or the audit entry cannot be written.
+pub(crate) async fn answer(gw: &Gateway, free: UnfrozenCall) -> Result<CallOutcome, CallError> {
     let asked = free.asked();
     let checked = asked.checked();
-    // A service that is not there has no budget either: the caller carries it out.
+    // Without a service there is no budget: the caller carries out the action.
     let estimate = match gw.services.for_service(checked.service()) {
         Ok(service) => service.estimate(checked.action()).await?,
         Err(_) => None,
     };
     if asked.tier() == Tier::ApprovalRequired {
-        // Asking a person, or spending the yes one gave in advance, is admission's work.
+        // Admission asks a person, or spends a standing approval.
         return hold::place(gw, free).await;
     }
     let known = asked.checked().known();
     let call = known.call();
-    // Before the client hears a yes: afterwards the old bytes may be gone.
+    // Before the client is told that the call is allowed: afterwards the old bytes may be gone.
     client_writes::keep(gw, call, asked.checked().action(), known.session().map(|session| session.id)).await?;
     let entry = audit::allowed(gw, asked, free.unless_frozen());
     audit::close(gw, entry).await?;
     Ok(match asked.would() {
-        Some(would) => Answer::Observed { call, would },
-        None => Answer::Allowed { call, estimate },
+        Some(would) => CallOutcome::Observed { call, would },
+        None => CallOutcome::Allowed { call, estimate },
     })
 }

@@ -1,39 +1,39 @@
-//! Freeze: while a scope is frozen, nothing of it is allowed and nothing of it leaves the machine.
+//! Freeze: while a scope is frozen, nothing in it is allowed and nothing in it leaves the machine.
 //!
-//! Takes `Asked`, gives `Unfrozen`, which is what reads, checks and holds take. Promise: once a freeze has returned, on
-//! whichever node, no read that leaves the machine is started, no check is answered as allowed and no write is admitted
-//! in its scope. Reads of the gateway's own state, of opened folders and of local copies go on.
+//! Takes `ApprovalCheckedCall`, gives `UnfrozenCall`, which reads, checks and holds take. Promise: once a freeze has returned, on any
+//! node, no read that leaves the machine is started, no check is answered as allowed and no write is admitted in its
+//! scope. Reads of the gateway's own state, of opened folders and of local replicas continue.
 
 use sluice_core::capability::Effect;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::{AgentName, ServiceName};
 use sluice_store::{Store, StoreError};
 
-use super::approval::Asked;
+use super::approval::ApprovalCheckedCall;
 use crate::services::{self, ReadSource, Service};
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-/// What a call would do, as far as a freeze is concerned.
+/// The kind of a call's effect, for freezes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EffectKind {
+pub enum FreezeEffectKind {
     /// A read of the gateway's own state or of an opened folder.
     LocalRead,
-    /// A read of the local copy of a connected service.
+    /// A read of the local replica of a connected service.
     ReplicaRead,
-    /// A read that leaves the machine, or hands its arguments to a program of a third party.
+    /// A read that leaves the machine, or passes its arguments to a third-party program.
     OutsideRead,
     /// A write.
     Write,
-    /// A question whether a local read would be allowed.
+    /// A check whether a local read would be allowed.
     CheckedLocalRead,
-    /// A question whether anything else that the gateway knows would be allowed.
+    /// A check whether any other known call would be allowed.
     Check,
-    /// A question whether the caller may use a tool of its own.
+    /// A check whether the caller may use a tool of its own.
     Custom,
 }
 
-impl EffectKind {
-    /// All of them. A kind that is missing here is missing in the match of [`Self::goes_on`] as well.
+impl FreezeEffectKind {
+    /// All kinds. A kind that is missing here is also missing in the match of [`Self::is_allowed_while_frozen`].
     pub const ALL: [Self; 7] = [
         Self::LocalRead,
         Self::ReplicaRead,
@@ -44,9 +44,9 @@ impl EffectKind {
         Self::Custom,
     ];
 
-    /// Whether it goes on while its scope is frozen.
+    /// Whether a call of this kind continues while its scope is frozen.
     #[must_use]
-    pub const fn goes_on(self) -> bool {
+    pub const fn is_allowed_while_frozen(self) -> bool {
         match self {
             Self::LocalRead | Self::ReplicaRead | Self::CheckedLocalRead => true,
             Self::OutsideRead | Self::Write | Self::Check | Self::Custom => false,
@@ -54,95 +54,96 @@ impl EffectKind {
     }
 }
 
-/// A call that no freeze stops.
+/// A call that no freeze covers.
 #[derive(Debug)]
-pub struct Unfrozen {
-    asked: Asked,
-    kind: EffectKind,
+pub struct UnfrozenCall {
+    asked: ApprovalCheckedCall,
+    kind: FreezeEffectKind,
 }
 
-/// Refuses what is frozen.
+/// Refuses a call that is frozen.
 ///
 /// # Errors
-/// The freeze that covers the call, or why the freezes cannot be read.
-pub(crate) async fn stop(gw: &Gateway, asked: Asked) -> Result<Unfrozen, No> {
+/// The freeze that covers the call, or the error from reading the freezes.
+pub(crate) async fn stop(gw: &Gateway, asked: ApprovalCheckedCall) -> Result<UnfrozenCall, CallError> {
     let kind = kind_of(gw, &asked);
     match kind {
-        EffectKind::LocalRead | EffectKind::ReplicaRead | EffectKind::CheckedLocalRead => {}
-        // Read from the store each time: a freeze of another node counts from the moment it returned there.
-        EffectKind::OutsideRead => {
+        FreezeEffectKind::LocalRead | FreezeEffectKind::ReplicaRead | FreezeEffectKind::CheckedLocalRead => {}
+        // Read from the store each time: a freeze of another node applies from the moment it returned there.
+        FreezeEffectKind::OutsideRead => {
             let checked = asked.checked();
             let free = gw.store.refuse_if_frozen(checked.known().agent().clone(), checked.service().clone()).await;
             match free {
-                // A connection that stands still by itself says so where it is asked.
+                // A connection that is paused by itself reports that when it is asked.
                 Ok(()) | Err(StoreError::Braked { .. }) => {}
                 Err(frozen) => return Err(frozen.into()),
             }
         }
-        EffectKind::Check | EffectKind::Custom => {
+        FreezeEffectKind::Check | FreezeEffectKind::Custom => {
             let checked = asked.checked();
             refuse(&gw.store, checked.known().agent(), checked.service()).await?;
         }
-        // The transaction that admits a write looks by itself: nothing can come between that look and the record.
-        EffectKind::Write => {}
+        // The transaction that admits a write checks for freezes itself: nothing can come between that check and the
+        // entry.
+        FreezeEffectKind::Write => {}
     }
-    Ok(Unfrozen { asked, kind })
+    Ok(UnfrozenCall { asked, kind })
 }
 
-/// What a call would do.
-fn kind_of(gw: &Gateway, asked: &Asked) -> EffectKind {
+/// The effect kind of a call.
+fn kind_of(gw: &Gateway, asked: &ApprovalCheckedCall) -> FreezeEffectKind {
     let checked = asked.checked();
     let capability = checked.action().capability();
     if capability.as_str().starts_with("custom:") {
-        return EffectKind::Custom;
+        return FreezeEffectKind::Custom;
     }
     let source = match checked.effect() {
         Effect::Write => None,
-        // A read that nothing here answers stays out of reach: it is none of ours.
+        // A read that no service here answers counts as an outside read.
         Effect::Read => gw.services.read_source(checked.service(), capability),
     };
     match (asked.only_checks(), checked.effect(), source) {
-        (true, Effect::Read, Some(ReadSource::OwnState | ReadSource::Replica)) => EffectKind::CheckedLocalRead,
-        (true, _, _) => EffectKind::Check,
-        (false, Effect::Write, _) => EffectKind::Write,
-        (false, Effect::Read, Some(ReadSource::OwnState)) => EffectKind::LocalRead,
-        (false, Effect::Read, Some(ReadSource::Replica)) => EffectKind::ReplicaRead,
-        (false, Effect::Read, Some(ReadSource::Outside) | None) => EffectKind::OutsideRead,
+        (true, Effect::Read, Some(ReadSource::OwnState | ReadSource::Replica)) => FreezeEffectKind::CheckedLocalRead,
+        (true, _, _) => FreezeEffectKind::Check,
+        (false, Effect::Write, _) => FreezeEffectKind::Write,
+        (false, Effect::Read, Some(ReadSource::OwnState)) => FreezeEffectKind::LocalRead,
+        (false, Effect::Read, Some(ReadSource::Replica)) => FreezeEffectKind::ReplicaRead,
+        (false, Effect::Read, Some(ReadSource::Outside) | None) => FreezeEffectKind::OutsideRead,
     }
 }
 
-/// Refuses what this agent does at this service while it is frozen.
+/// Refuses calls of this agent at this service while a freeze covers them.
 ///
 /// # Errors
-/// The freeze, in the operator's words, or why the freezes cannot be read.
-pub(crate) async fn refuse(store: &Store, agent: &AgentName, service: &ServiceName) -> Result<(), No> {
+/// The freeze, with the operator's text, or the error from reading the freezes.
+pub(crate) async fn refuse(store: &Store, agent: &AgentName, service: &ServiceName) -> Result<(), CallError> {
     Ok(store.refuse_if_frozen(agent.clone(), service.clone()).await?)
 }
 
-/// Refuses to leave the machine on behalf of a write while it is frozen: looking at its object, preparing it, looking it
-/// up. A service that stays here is free to.
+/// Whether a freeze keeps work for a write from leaving the machine: looking at its object, preparing it, looking it
+/// up. A service that stays on this machine is not affected.
 ///
 /// # Errors
 /// When the freezes cannot be read.
-pub(crate) async fn keeps_in(gw: &Gateway, hold: &Hold, service: &dyn Service) -> Result<bool, No> {
+pub(crate) async fn is_blocked_by_freeze(gw: &Gateway, hold: &Hold, service: &dyn Service) -> Result<bool, CallError> {
     if service.reads_from(hold.action.capability()) == ReadSource::OwnState {
         return Ok(false);
     }
     match gw.store.refuse_if_frozen(hold.agent().clone(), hold.service.clone()).await {
         Ok(()) => Ok(false),
         Err(StoreError::Frozen { .. }) => Ok(true),
-        // A connection that stands still by itself says so where it is asked.
+        // A connection that is paused by itself reports that when it is asked.
         Err(StoreError::Braked { .. }) => Ok(false),
         Err(other) => Err(other.into()),
     }
 }
 
-/// Refuses to tell a caller that carries its action out itself anything but a no while it is frozen, whether a person has
-/// allowed it before or is about to.
+/// Refuses, while a freeze covers it, to allow a caller to carry out its own action, even if a person has approved it
+/// or is about to.
 ///
 /// # Errors
-/// The freeze, in the operator's words, or why the freezes cannot be read.
-pub(crate) async fn hold_back(store: &Store, hold: &Hold) -> Result<(), No> {
+/// The freeze, with the operator's text, or the error from reading the freezes.
+pub(crate) async fn refuse_if_frozen(store: &Store, hold: &Hold) -> Result<(), CallError> {
     if !services::is_elsewhere(&hold.action) {
         return Ok(());
     }
@@ -164,17 +165,18 @@ pub(crate) async fn hold_back(store: &Store, hold: &Hold) -> Result<(), No> {
     }
 }
 
-impl Unfrozen {
-    pub(crate) fn asked(&self) -> &Asked {
+impl UnfrozenCall {
+    pub(crate) fn asked(&self) -> &ApprovalCheckedCall {
         &self.asked
     }
 
-    /// The service whose freeze must not be in force when the answer is recorded; nothing for what goes on under one.
+    /// The service that must not be frozen when the answer is recorded; nothing for a call that continues during a
+    /// freeze.
     pub(crate) fn unless_frozen(&self) -> Option<ServiceName> {
-        (!self.kind.goes_on()).then(|| self.asked.checked().service().clone())
+        (!self.kind.is_allowed_while_frozen()).then(|| self.asked.checked().service().clone())
     }
 
-    pub(crate) fn into_asked(self) -> Asked {
+    pub(crate) fn into_asked(self) -> ApprovalCheckedCall {
         self.asked
     }
 }

@@ -1,8 +1,8 @@
-//! Identity: who knocks.
+//! Identity: finds out who makes a call request.
 //!
-//! Takes a credential; gives a [`Visitor`], and for a call by an agent a [`Known`] with its session. Promise:
-//! the kinds of credential never stand in for each other, and a session belongs to the agent it was
-//! issued to. Unknown callers are counted by the door, not recorded: anyone could fill the record otherwise.
+//! Takes a credential; gives a [`Principal`], and for a call by an agent a [`IdentifiedCall`] with its session. Promise: one kind
+//! of credential never works as another, and a session belongs to the agent it was issued to. Unknown callers are
+//! counted by the door, not recorded: otherwise anyone could fill the audit log.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use sluice_core::ids::{KeyId, RequestId, SessionId};
 use sluice_core::proxy::spawn::SpawnOptions;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, AgentName, CallId, CapabilityName, PersonName};
-use sluice_store::{Key, KeyKind, Role, Session, Store};
+use sluice_store::{AccessKey, AccessKeyKind, OperatorRole, Session, Store};
 
-use crate::{Gateway, No, keys};
+use crate::{CallError, Gateway, keys};
 
-/// Someone whose credential works. Made only by [`visitor`].
+/// A principal whose credential is valid. Made only by [`visitor`].
 #[derive(Debug, Clone)]
-pub struct Visitor {
-    key: Arc<Key>,
+pub struct Principal {
+    key: Arc<AccessKey>,
 }
 
-/// The kinds of credential, as far as doors tell them apart.
+/// The kinds of credential that doors distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Credential {
+pub enum CredentialKind {
     /// An agent's key.
     Agent,
     /// A task key.
@@ -32,99 +32,100 @@ pub enum Credential {
     /// An inbox key.
     Inbox,
     /// An operator's token, with its role.
-    Operator(Role),
+    Operator(OperatorRole),
 }
 
-/// A request to make a call, from a known agent.
+/// A call request from a principal.
 #[derive(Debug)]
-pub struct Knock {
-    /// Who.
-    pub visitor: Visitor,
-    /// Over which door, for the record.
+pub struct CallRequest {
+    /// The principal that makes the request.
+    pub visitor: Principal,
+    /// The door it came through, for the audit log.
     pub door: &'static str,
-    /// The request it came in.
+    /// The HTTP or MCP request that carries it.
     pub request: RequestId,
-    /// The session it names, where the door has read it after the last byte of the request had come.
+    /// The session it names, if the door has already read it, after the last byte of the request arrived.
     pub session: Option<Session>,
-    /// What.
-    pub wish: Wish,
+    /// The call options.
+    pub wish: CallOptions,
 }
 
-/// A call as the agent words it.
+/// A call as the agent states it.
 #[derive(Debug, Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Wish {
-    /// What to do: `email.send`, or `custom:<tool>` with `mode: check`.
+pub struct CallOptions {
+    /// The capability: `email.send`, or `custom:<tool>` with `mode: check`.
     #[schemars(with = "String")]
     pub capability: CapabilityName,
-    /// With which arguments.
+    /// The arguments of the capability.
     #[serde(default = "empty")]
     #[schemars(with = "serde_json::Map<String, Value>")]
     pub arguments: Value,
-    /// At which account of the service.
+    /// The account of the service.
     #[serde(default)]
     pub account: Option<String>,
-    /// In which session, as issued by the gateway.
+    /// The session, as issued by the gateway.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub session_id: Option<SessionId>,
-    /// Makes a repetition of this call the same call, for 30 days.
+    /// The idempotency key: a repeated call with the same key is the same call, for 30 days.
     #[serde(default)]
     pub idempotency_key: Option<String>,
-    /// Why, in the agent's words. Shown to people as such.
+    /// The reason in the agent's words. Shown to people as such.
     #[serde(default)]
     pub reason: Option<String>,
-    /// Whether the gateway carries it out, or only says whether the caller may.
+    /// Whether the gateway carries out the call, or only says whether the caller may.
     #[serde(default)]
-    pub mode: Mode,
+    pub mode: CallMode,
     /// How long to wait for the outcome, in milliseconds.
     #[serde(default)]
     pub wait_ms: Option<u64>,
-    /// An identical call was made moments ago, and a second one is meant.
+    /// Allows a second identical call shortly after the first.
     #[serde(default)]
     pub allow_duplicate: bool,
-    /// The key is a door's own name for this call, made by no agent: it does not say that a second one is meant.
+    /// Whether the idempotency key was set by a door, not by the agent: such a key does not mean that a second call is
+    /// intended.
     #[serde(skip)]
     pub named: bool,
 }
 
-/// Who carries a call out.
+/// Who carries out a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// The gateway.
+pub enum CallMode {
+    /// The gateway carries it out.
     #[default]
     Execute,
-    /// The caller, if it may.
+    /// The caller carries it out, if it may.
     Check,
 }
 
 /// A call whose agent and session are known.
 #[derive(Debug)]
-pub struct Known {
+pub struct IdentifiedCall {
     call: CallId,
     agent: AgentName,
     session: Option<Session>,
     door: &'static str,
     request: RequestId,
-    wish: Wish,
+    wish: CallOptions,
     spawn: Option<SpawnOptions>,
 }
 
-/// What the record needs of a call, whatever becomes of it.
+/// What the audit log needs to know about a call, however it ends.
 #[derive(Debug, Clone)]
-pub struct Trace {
+pub struct CallContext {
     /// The call.
     pub call: CallId,
-    /// Who.
+    /// The agent.
     pub agent: AgentName,
-    /// In which session.
+    /// The session.
     pub session: Option<SessionId>,
-    /// What.
+    /// The capability.
     pub capability: CapabilityName,
-    /// In which request.
+    /// The request.
     pub request: RequestId,
-    /// Over which door.
+    /// The door.
     pub door: &'static str,
 }
 
@@ -135,37 +136,37 @@ fn empty() -> Value {
     Value::Object(serde_json::Map::new())
 }
 
-/// Recognises a credential.
+/// Authenticates a credential.
 ///
 /// # Errors
 /// When it is malformed, unknown, revoked or expired.
-pub fn visitor(gw: &Gateway, token: &str) -> Result<Visitor, No> {
-    let (kind, hash) = keys::hash_of(token).ok_or_else(|| No::new(Code::IdentityUnknown))?;
-    let key = gw.keyring.find(&hash, gw.now()).map_err(No::new)?;
+pub fn visitor(gw: &Gateway, token: &str) -> Result<Principal, CallError> {
+    let (kind, hash) = keys::hash_of(token).ok_or_else(|| CallError::new(Code::IdentityUnknown))?;
+    let key = gw.keyring.find(&hash, gw.now()).map_err(CallError::new)?;
     let fits = match &key.kind {
-        KeyKind::Agent(_) => kind == keys::KindWord::Agent,
-        KeyKind::Operator(..) => kind == keys::KindWord::Operator,
-        KeyKind::Inbox(_) => kind == keys::KindWord::Inbox,
-        KeyKind::Task(_) => kind == keys::KindWord::Task,
+        AccessKeyKind::Agent(_) => kind == keys::TokenKind::Agent,
+        AccessKeyKind::Operator(..) => kind == keys::TokenKind::Operator,
+        AccessKeyKind::Inbox(_) => kind == keys::TokenKind::Inbox,
+        AccessKeyKind::Task(_) => kind == keys::TokenKind::Task,
     };
-    if fits { Ok(Visitor { key }) } else { Err(No::new(Code::IdentityUnknown)) }
+    if fits { Ok(Principal { key }) } else { Err(CallError::new(Code::IdentityUnknown)) }
 }
 
-/// Finds the session a call names, and refuses an agent that people have paused.
+/// Finds the session that a call names, and refuses an agent that a person has paused.
 ///
 /// # Errors
-/// When the visitor is no agent, is paused, or names a session that is not its own.
-pub async fn recognise(gw: &Gateway, knock: Knock) -> Result<Known, No> {
-    let Knock { visitor, door, request, session, wish } = knock;
-    let agent = visitor.agent().ok_or_else(|| No::new(Code::IdentityWrongKind))?.clone();
+/// When the principal is not an agent, is paused, or names a session that is not its own.
+pub async fn recognise(gw: &Gateway, knock: CallRequest) -> Result<IdentifiedCall, CallError> {
+    let CallRequest { visitor, door, request, session, wish } = knock;
+    let agent = visitor.agent().ok_or_else(|| CallError::new(Code::IdentityWrongKind))?.clone();
     if gw.keyring.is_paused(&agent) {
-        return Err(No::new(Code::IdentityPaused));
+        return Err(CallError::new(Code::IdentityPaused));
     }
     if wish.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > LONGEST_KEY) {
-        return Err(No::saying(Code::SchemaBadName, "an idempotency key has 1 to 255 bytes"));
+        return Err(CallError::with_text(Code::SchemaBadName, "an idempotency key has 1 to 255 bytes"));
     }
     if wish.reason.as_ref().is_some_and(|reason| reason.chars().count() > LONGEST_REASON) {
-        return Err(No::saying(Code::SchemaWrongType, "a reason has at most 2000 characters"));
+        return Err(CallError::with_text(Code::SchemaWrongType, "a reason has at most 2000 characters"));
     }
     let session = match wish.session_id {
         None => None,
@@ -175,67 +176,67 @@ pub async fn recognise(gw: &Gateway, knock: Knock) -> Result<Known, No> {
                 None => gw.store.session(id).await?,
             };
             let own = session.filter(|session| session.agent == agent && session.ended_at.is_none());
-            Some(own.ok_or_else(|| No::new(Code::IdentitySession))?)
+            Some(own.ok_or_else(|| CallError::new(Code::IdentitySession))?)
         }
     };
-    Ok(Known { call: CallId::mint(gw.ids.as_ref()), agent, session, door, request, wish, spawn: None })
+    Ok(IdentifiedCall { call: CallId::mint(gw.ids.as_ref()), agent, session, door, request, wish, spawn: None })
 }
 
-impl Visitor {
-    /// The agent, if it is one.
+impl Principal {
+    /// The agent, if the principal is an agent.
     #[must_use]
     pub fn agent(&self) -> Option<&AgentName> {
         match &self.key.kind {
-            KeyKind::Agent(name) => Some(name),
-            KeyKind::Operator(..) | KeyKind::Inbox(_) | KeyKind::Task(_) => None,
+            AccessKeyKind::Agent(name) => Some(name),
+            AccessKeyKind::Operator(..) | AccessKeyKind::Inbox(_) | AccessKeyKind::Task(_) => None,
         }
     }
 
-    /// The operator and what they may do, if it is one.
+    /// The operator and their role, if the principal is an operator.
     #[must_use]
-    pub fn operator(&self) -> Option<(&PersonName, Role)> {
+    pub fn operator(&self) -> Option<(&PersonName, OperatorRole)> {
         match &self.key.kind {
-            KeyKind::Operator(name, role) => Some((name, *role)),
-            KeyKind::Agent(_) | KeyKind::Inbox(_) | KeyKind::Task(_) => None,
+            AccessKeyKind::Operator(name, role) => Some((name, *role)),
+            AccessKeyKind::Agent(_) | AccessKeyKind::Inbox(_) | AccessKeyKind::Task(_) => None,
         }
     }
 
-    /// As the record knows them; nothing for an inbox key or a task key, which act for nobody.
+    /// The actor for the audit log; nothing for an inbox key or a task key, which act for nobody.
     #[must_use]
     pub fn actor(&self) -> Option<Actor> {
         match &self.key.kind {
-            KeyKind::Agent(name) => Some(Actor::Agent(name.clone())),
-            KeyKind::Operator(name, _) => Some(Actor::Operator(name.clone())),
-            KeyKind::Inbox(_) | KeyKind::Task(_) => None,
+            AccessKeyKind::Agent(name) => Some(Actor::Agent(name.clone())),
+            AccessKeyKind::Operator(name, _) => Some(Actor::Operator(name.clone())),
+            AccessKeyKind::Inbox(_) | AccessKeyKind::Task(_) => None,
         }
     }
 
-    /// The inbox, if it is one.
+    /// The inbox, if the principal is an inbox.
     #[must_use]
     pub fn inbox(&self) -> Option<&str> {
         match &self.key.kind {
-            KeyKind::Inbox(name) => Some(name),
-            KeyKind::Agent(_) | KeyKind::Operator(..) | KeyKind::Task(_) => None,
+            AccessKeyKind::Inbox(name) => Some(name),
+            AccessKeyKind::Agent(_) | AccessKeyKind::Operator(..) | AccessKeyKind::Task(_) => None,
         }
     }
 
-    /// The agent whose tasks it states, if it is a task key.
+    /// The agent whose tasks it states, if the principal holds a task key.
     #[must_use]
     pub fn task_for(&self) -> Option<&AgentName> {
         match &self.key.kind {
-            KeyKind::Task(name) => Some(name),
-            KeyKind::Agent(_) | KeyKind::Operator(..) | KeyKind::Inbox(_) => None,
+            AccessKeyKind::Task(name) => Some(name),
+            AccessKeyKind::Agent(_) | AccessKeyKind::Operator(..) | AccessKeyKind::Inbox(_) => None,
         }
     }
 
-    /// Which kind of credential it is.
+    /// The kind of the credential.
     #[must_use]
-    pub fn credential(&self) -> Credential {
+    pub fn credential(&self) -> CredentialKind {
         match &self.key.kind {
-            KeyKind::Agent(_) => Credential::Agent,
-            KeyKind::Operator(_, role) => Credential::Operator(*role),
-            KeyKind::Inbox(_) => Credential::Inbox,
-            KeyKind::Task(_) => Credential::Task,
+            AccessKeyKind::Agent(_) => CredentialKind::Agent,
+            AccessKeyKind::Operator(_, role) => CredentialKind::Operator(*role),
+            AccessKeyKind::Inbox(_) => CredentialKind::Inbox,
+            AccessKeyKind::Task(_) => CredentialKind::Task,
         }
     }
 
@@ -245,57 +246,57 @@ impl Visitor {
         keys::label(&self.key.hash)
     }
 
-    /// Which credential.
+    /// The id of the credential.
     #[must_use]
     pub fn key(&self) -> KeyId {
         self.key.id
     }
 
-    /// Asks for the credential once more, with what other nodes changed: a body may come long after its head.
+    /// Checks the credential again, with the changes of other nodes: a body may arrive long after its head.
     ///
     /// # Errors
     /// When it was revoked or has expired meanwhile, or the credentials cannot be read.
-    pub(crate) async fn again(&self, gw: &Gateway, store: &Store) -> Result<(), No> {
+    pub(crate) async fn recheck_credential(&self, gw: &Gateway, store: &Store) -> Result<(), CallError> {
         gw.keyring.follow(store).await?;
-        gw.keyring.find(&self.key.hash, gw.now()).map(|_| ()).map_err(No::new)
+        gw.keyring.find(&self.key.hash, gw.now()).map(|_| ()).map_err(CallError::new)
     }
 
-    /// Whether the credential still opens anything, on whatever node it was revoked. Not if that cannot be found out.
-    pub async fn still_known(&self, gw: &Gateway) -> bool {
-        self.again(gw, &gw.store).await.is_ok()
+    /// Whether the credential is still valid on every node. False if that cannot be found out.
+    pub async fn is_still_valid(&self, gw: &Gateway) -> bool {
+        self.recheck_credential(gw, &gw.store).await.is_ok()
     }
 
-    /// When it stops working.
+    /// When the credential expires.
     #[must_use]
-    pub fn expires_at(&self) -> Option<sluice_core::Timestamp> {
+    pub fn expires_at(&self) -> Option<sluice_core::UtcMillis> {
         self.key.expires_at
     }
 }
 
-impl Known {
-    /// A call in an agent's name that a person has changed. The agent and its session were known when it asked.
-    pub(crate) fn on_behalf(gw: &Gateway, agent: AgentName, session: Option<Session>, wish: Wish) -> Self {
+impl IdentifiedCall {
+    /// An agent's call that a person has changed. The agent and its session were identified when it made the call.
+    pub(crate) fn on_behalf(gw: &Gateway, agent: AgentName, session: Option<Session>, wish: CallOptions) -> Self {
         let (call, request) = (CallId::mint(gw.ids.as_ref()), RequestId::mint(gw.ids.as_ref()));
         Self { call, agent, session, door: "people", request, wish, spawn: None }
     }
 
-    /// The same call, asked for as a spawn with these options.
+    /// The same call, requested as a spawn with these options.
     pub(crate) fn spawned(self, spawn: Option<SpawnOptions>) -> Self {
         Self { spawn, ..self }
     }
 
-    /// Puts the operation that a spawn names in the place of the spawn.
+    /// Replaces the spawn by the operation that it names.
     pub(super) fn spawn(&mut self, capability: CapabilityName, arguments: Value, options: SpawnOptions) {
         (self.wish.capability, self.wish.arguments, self.spawn) = (capability, arguments, Some(options));
     }
 
-    /// What a spawn adds to the call, if it is one.
+    /// The spawn options, if the call is a spawn.
     pub(crate) fn spawn_options(&self) -> Option<&SpawnOptions> {
         self.spawn.as_ref()
     }
 
-    /// A call that an agent planned earlier. It has no session, and walks every room as if the agent made it now.
-    pub(crate) fn planned(gw: &Gateway, agent: AgentName, wish: Wish) -> Self {
+    /// A call that an agent planned earlier. It has no session, and passes every room as if the agent made it now.
+    pub(crate) fn planned(gw: &Gateway, agent: AgentName, wish: CallOptions) -> Self {
         let (call, request) = (CallId::mint(gw.ids.as_ref()), RequestId::mint(gw.ids.as_ref()));
         Self { call, agent, session: None, door: "scheduler", request, wish, spawn: None }
     }
@@ -306,10 +307,10 @@ impl Known {
         self.call
     }
 
-    /// What the record needs of it.
+    /// What the audit log needs to know about the call.
     #[must_use]
-    pub fn trace(&self) -> Trace {
-        Trace {
+    pub fn trace(&self) -> CallContext {
+        CallContext {
             call: self.call,
             agent: self.agent.clone(),
             session: self.session.as_ref().map(|session| session.id),
@@ -319,13 +320,13 @@ impl Known {
         }
     }
 
-    /// Over which door it came.
+    /// The door it came through.
     #[must_use]
     pub fn door(&self) -> &'static str {
         self.door
     }
 
-    /// Who asks.
+    /// The agent that makes the call.
     #[must_use]
     pub fn agent(&self) -> &AgentName {
         &self.agent
@@ -337,9 +338,9 @@ impl Known {
         self.session.as_ref()
     }
 
-    /// The call as the agent words it.
+    /// The call as the agent states it.
     #[must_use]
-    pub fn wish(&self) -> &Wish {
+    pub fn wish(&self) -> &CallOptions {
         &self.wish
     }
 

@@ -1,202 +1,205 @@
-//! Leak scan: what must not leave.
+//! Leak scan: finds content that must not leave.
 //!
-//! Takes `Judged`, gives `Cleared`. Any blocking match is a hard no without redaction; personal data of many
-//! people asks a person. Promise: the record, the alert and the answer get pattern ids, lengths and hashes,
+//! Takes `JudgedCall`, gives `LeakCheckedCall`. Any blocking match refuses the call, without redaction; personal data of many
+//! people needs an approval. Promise: the audit log, the alert and the answer get pattern ids, lengths and hashes,
 //! never the content.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde_json::{Value, json};
-use sluice_content::leak::{Finding, LiveSecrets, NoScanner, Part, Report, Scanner, Scope, Settings, Weight, parts_of};
-use sluice_core::approval::allowance::Escalation;
+use sluice_content::leak::{
+    LeakConfig, LeakFinding, LeakReport, LeakScope, LeakWeight, LiveSecrets, OutboundPart, Scanner, ScannerError,
+    parts_of,
+};
+use sluice_core::approval::allowance::TierEscalation;
 use sluice_core::capability::Effect;
-use sluice_core::policy::Origin;
+use sluice_core::policy::TargetOrigin;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::target::Traced;
+use sluice_core::target::TracedTarget;
 
-use super::policy::Judged;
+use super::policy::JudgedCall;
 use crate::mounts;
-use crate::services::Along;
-use crate::{Gateway, No};
+use crate::services::AttachedText;
+use crate::{CallError, Gateway};
 
-/// How the capabilities of security proxies begin.
+/// The name prefix of a proxy's capabilities.
 const PROXY: &str = "proxy.";
-/// Most findings that are recorded; more say nothing new.
+/// The most findings that are recorded; further ones add no information.
 const RECORDED: usize = 16;
 
-/// Something that knows what must not leave.
-pub trait Scan: Send + Sync {
-    /// What is found in the parts of something that is about to go out.
-    fn scan(&self, parts: &[Part<'_>], scope: Scope) -> Report;
+/// A scanner that knows what must not leave.
+pub trait LeakScanner: Send + Sync {
+    /// Scans the parts of something that is about to leave.
+    fn scan(&self, parts: &[OutboundPart<'_>], scope: LeakScope) -> LeakReport;
 
-    /// The vault has changed: from now on these secrets are looked for.
-    fn now_live(&self, secrets: LiveSecrets);
+    /// Replaces the secrets to look for, after the vault has changed.
+    fn replace_live_secrets(&self, secrets: LiveSecrets);
 
-    /// The secrets that are looked for now: what comes in must not hold them either.
-    fn live(&self) -> Arc<LiveSecrets> {
+    /// The secrets that are looked for now: incoming content must not hold them either.
+    fn live_secrets(&self) -> Arc<LiveSecrets> {
         Arc::default()
     }
 
-    /// The ids of the patterns found in a request as it would leave, before any credential is added to it.
-    fn outgoing(&self, request: &Outgoing<'_>) -> Vec<String> {
+    /// The ids of the patterns found in an outgoing request, before any credential is added to it.
+    fn blocking_pattern_ids(&self, request: &OutgoingRequest<'_>) -> Vec<String> {
         let body = String::from_utf8_lossy(request.body);
-        let mut parts = vec![Part::new("url", request.url), Part::new("body", body)];
-        parts.extend(request.headers.iter().map(|(name, value)| Part::new(name, value)));
+        let mut parts = vec![OutboundPart::new("url", request.url), OutboundPart::new("body", body)];
+        parts.extend(request.headers.iter().map(|(name, value)| OutboundPart::new(name, value)));
         let report = self.scan(&parts, request.scope);
-        let blocking = report.findings.iter().filter(|finding| finding.weight == Weight::Block);
+        let blocking = report.findings.iter().filter(|finding| finding.weight == LeakWeight::Block);
         let mut ids: Vec<String> = blocking.map(|finding| finding.pattern.to_string()).collect();
         ids.dedup();
         ids
     }
 }
 
-/// A request as it would leave.
+/// A request about to leave.
 #[derive(Clone, Copy)]
-pub struct Outgoing<'a> {
-    /// Where to, all of it.
+pub struct OutgoingRequest<'a> {
+    /// The complete URL.
     pub url: &'a str,
-    /// Headers the caller wants.
+    /// The headers that the caller sets.
     pub headers: &'a [(String, String)],
-    /// What it carries.
+    /// The body.
     pub body: &'a [u8],
-    /// How strict: any personal data stops a proxy.
-    pub scope: Scope,
+    /// The strictness: any personal data stops a proxy.
+    pub scope: LeakScope,
 }
 
-impl std::fmt::Debug for Outgoing<'_> {
+impl std::fmt::Debug for OutgoingRequest<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Outgoing").field("bytes", &self.body.len()).finish_non_exhaustive()
     }
 }
 
-impl<T: Scan + ?Sized> Scan for Arc<T> {
-    fn scan(&self, parts: &[Part<'_>], scope: Scope) -> Report {
+impl<T: LeakScanner + ?Sized> LeakScanner for Arc<T> {
+    fn scan(&self, parts: &[OutboundPart<'_>], scope: LeakScope) -> LeakReport {
         (**self).scan(parts, scope)
     }
-    fn now_live(&self, secrets: LiveSecrets) {
-        (**self).now_live(secrets);
+    fn replace_live_secrets(&self, secrets: LiveSecrets) {
+        (**self).replace_live_secrets(secrets);
     }
-    fn live(&self) -> Arc<LiveSecrets> {
-        (**self).live()
+    fn live_secrets(&self) -> Arc<LiveSecrets> {
+        (**self).live_secrets()
     }
-    fn outgoing(&self, request: &Outgoing<'_>) -> Vec<String> {
-        (**self).outgoing(request)
+    fn blocking_pattern_ids(&self, request: &OutgoingRequest<'_>) -> Vec<String> {
+        (**self).blocking_pattern_ids(request)
     }
 }
 
-/// Knows no patterns: for tests of everything else.
+/// A scanner without patterns, for tests of other parts.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoPatterns;
+pub struct EmptyLeakScanner;
 
-impl Scan for NoPatterns {
-    fn scan(&self, _: &[Part<'_>], _: Scope) -> Report {
-        Report::default()
+impl LeakScanner for EmptyLeakScanner {
+    fn scan(&self, _: &[OutboundPart<'_>], _: LeakScope) -> LeakReport {
+        LeakReport::default()
     }
-    fn now_live(&self, _: LiveSecrets) {}
+    fn replace_live_secrets(&self, _: LiveSecrets) {}
 }
 
-/// The scanner of formats alone, without anything an operator set up: for files that are looked at by hand.
+/// A scanner with the built-in formats only, without the operator's settings: for files that are checked by hand.
 ///
 /// # Errors
-/// Never in a build whose tests passed.
-pub fn of_formats() -> Result<Patterns, NoScanner> {
-    Patterns::new(&Settings::default())
+/// Never in a build that passed its tests.
+pub fn of_formats() -> Result<PatternLeakScanner, ScannerError> {
+    PatternLeakScanner::new(&LeakConfig::default())
 }
 
-/// The scanner that ships with the program, and the secrets of the vault.
+/// The built-in scanner, with the secrets of the vault.
 #[derive(Debug)]
-pub struct Patterns {
+pub struct PatternLeakScanner {
     scanner: Scanner,
     live: ArcSwap<LiveSecrets>,
 }
 
-impl Patterns {
-    /// Prepares the search.
+impl PatternLeakScanner {
+    /// Prepares the scanner.
     ///
     /// # Errors
     /// When a pattern of the operator cannot be used.
-    pub fn new(settings: &Settings) -> Result<Self, NoScanner> {
+    pub fn new(settings: &LeakConfig) -> Result<Self, ScannerError> {
         Ok(Self { scanner: Scanner::new(settings)?, live: ArcSwap::default() })
     }
 }
 
-impl Scan for Patterns {
-    fn scan(&self, parts: &[Part<'_>], scope: Scope) -> Report {
+impl LeakScanner for PatternLeakScanner {
+    fn scan(&self, parts: &[OutboundPart<'_>], scope: LeakScope) -> LeakReport {
         self.scanner.scan(parts, scope, &self.live.load())
     }
 
-    fn now_live(&self, secrets: LiveSecrets) {
+    fn replace_live_secrets(&self, secrets: LiveSecrets) {
         self.live.store(secrets.into());
     }
 
-    fn live(&self) -> Arc<LiveSecrets> {
+    fn live_secrets(&self) -> Arc<LiveSecrets> {
         self.live.load_full()
     }
 }
 
-/// A call that carries nothing out that must stay.
+/// A call that carries out nothing that must stay.
 #[derive(Debug)]
-pub struct Cleared(Judged);
+pub struct LeakCheckedCall(JudgedCall);
 
-/// Scans what would leave. A read carries nothing out, unless a server of others answers it.
+/// Scans what would leave. A read carries nothing out, unless a third-party server answers it.
 ///
 /// # Errors
 /// When something is found.
-pub(crate) fn scan(gw: &Gateway, mut judged: Judged) -> Result<Cleared, No> {
+pub(crate) fn scan(gw: &Gateway, mut judged: JudgedCall) -> Result<LeakCheckedCall, CallError> {
     if judged.checked().effect() == Effect::Write || mounts::is_mount(judged.checked().service()) {
         let arguments = Value::Object(judged.checked().action().arguments().clone());
-        // What a spawn adds stays here, but a person who is asked is shown it.
+        // The spawn options stay here, but a person who is asked sees them.
         let spawn = judged.checked().action().spawn().map(|options| Value::Object(options.fields()));
         let along = along(gw, &judged)?;
         let mut parts = parts_of("", &arguments);
         parts.extend(spawn.iter().flat_map(|options| parts_of("spawn", options)));
-        parts.extend(along.iter().map(|one| Part::new(one.field.as_str(), one.text.as_str())));
-        // What a proxy sends goes to a stranger.
+        parts.extend(along.iter().map(|one| OutboundPart::new(one.field.as_str(), one.text.as_str())));
+        // A proxy sends its arguments to a third party.
         let stranger = judged.checked().action().capability().as_str().starts_with(PROXY);
-        let mut report = gw.scan.scan(&parts, if stranger { Scope::Proxy } else { Scope::Service });
+        let mut report = gw.scan.scan(&parts, if stranger { LeakScope::Proxy } else { LeakScope::Service });
         report.findings.retain(|finding| !is_users_own(finding, &parts, judged.targets()));
         if report.blocks() {
             return Err(refuse(&report));
         }
-        if report.asks() {
-            judged.escalate(Escalation::Findings);
+        if report.needs_approval() {
+            judged.escalate(TierEscalation::Findings);
         }
     }
-    Ok(Cleared(judged))
+    Ok(LeakCheckedCall(judged))
 }
 
-/// What leaves beside the arguments: files, a message that is passed on.
-fn along(gw: &Gateway, judged: &Judged) -> Result<Vec<Along>, No> {
+/// What leaves besides the arguments: files, or a message that is forwarded.
+fn along(gw: &Gateway, judged: &JudgedCall) -> Result<Vec<AttachedText>, CallError> {
     let checked = judged.checked();
-    // A service that is not there lets nothing leave either.
+    // Without a service nothing leaves.
     let Ok(service) = gw.services.for_service(checked.service()) else { return Ok(Vec::new()) };
-    Ok(service.along(checked.action())?)
+    Ok(service.attached_texts(checked.action())?)
 }
 
-/// A password that is one only because its argument is called so, and that the user wrote into the task as it stands:
-/// `change my password to …`. Formats of secrets, and secrets of the vault, block whoever wrote them. The argument is
-/// that value and nothing else: an address somebody asked for does not carry out what stands beside it in a text.
-fn is_users_own(finding: &Finding, parts: &[Part<'_>], targets: &[Traced]) -> bool {
+/// Whether a finding is a password only because of its argument's name, and the user wrote exactly this value into the
+/// task: `change my password to …`. Formats of secrets, and secrets of the vault, are blocked no matter who wrote them.
+/// The argument must be that value and nothing else: text next to a requested address must not leave with it.
+fn is_users_own(finding: &LeakFinding, parts: &[OutboundPart<'_>], targets: &[TracedTarget]) -> bool {
     let whole = |value: &str| parts.iter().any(|part| part.is(&finding.field, value));
     finding.pattern == "generic.password"
-        && targets
-            .iter()
-            .any(|target| target.origin == Origin::Asked && target.argument == finding.field && whole(&target.value))
+        && targets.iter().any(|target| {
+            target.origin == TargetOrigin::Asked && target.argument == finding.field && whole(&target.value)
+        })
 }
 
-/// Scans texts that go to people through a channel of others, such as the preview of a question in a chat.
+/// Scans texts that go to people through a third-party channel, such as the preview of an approval request in a chat.
 ///
 /// # Errors
-/// When something is found: then the text must be replaced by one that says where to look instead.
-pub fn preview(gw: &Gateway, parts: &[Part<'_>]) -> Result<(), No> {
-    let report = gw.scan.scan(parts, Scope::Service);
+/// When something is found: in that case the text must be replaced by one that says where to look instead.
+pub fn preview(gw: &Gateway, parts: &[OutboundPart<'_>]) -> Result<(), CallError> {
+    let report = gw.scan.scan(parts, LeakScope::Service);
     if report.blocks() { Err(refuse(&report)) } else { Ok(()) }
 }
 
-/// The no, with what the record gets.
-fn refuse(report: &Report) -> No {
-    let blocking = || report.findings.iter().filter(|finding| finding.weight == Weight::Block).take(RECORDED);
+/// The refusal, with the findings for the audit log.
+fn refuse(report: &LeakReport) -> CallError {
+    let blocking = || report.findings.iter().filter(|finding| finding.weight == LeakWeight::Block).take(RECORDED);
     let mut ids: Vec<&str> = blocking().map(|finding| finding.pattern.as_str()).collect();
     ids.dedup();
     let fields: std::collections::BTreeSet<&str> = blocking().map(|finding| finding.field.as_str()).collect();
@@ -211,13 +214,13 @@ fn refuse(report: &Report) -> No {
         })
         .collect();
     tracing::warn!(findings = findings.len(), "a call was refused because of what it would have carried out");
-    let mut no = No::from(Refusal::new(Code::LeakFound).with_text(&text));
+    let mut no = CallError::from(Refusal::new(Code::LeakFound).with_text(&text));
     no.findings = Some(Box::new(Value::Array(findings)));
     no
 }
 
-impl Cleared {
-    pub(crate) fn into_judged(self) -> Judged {
+impl LeakCheckedCall {
+    pub(crate) fn into_judged(self) -> JudgedCall {
         self.0
     }
 }

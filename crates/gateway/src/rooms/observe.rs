@@ -1,22 +1,22 @@
-//! Observe mode: an agent's calls are judged and recorded, and not stopped.
+//! Observe mode: an agent's calls are judged and recorded, but not stopped.
 //!
-//! Takes a call and what policy says to it; says whether it is let through all the same. Promise: only for agents that an
-//! operator named, only until the end they set; never for what a system rule blocks, what leaves the house and was not
-//! named, a session that has read something suspicious, or the gateway's own files. The leak scan and the batch window
-//! stand behind it as ever. What would have happened is in the record before the call is answered.
+//! Takes a call and its verdict; says whether observe mode allows it. Promise: only for agents that an operator named,
+//! and only until the end the operator set; never for a call that a system rule blocks, that leaves the machine and was
+//! not named, that comes from a tainted session, or that touches the gateway's own files. The leak scan and the batch
+//! window still apply. What would have happened is in the audit log before the call is answered.
 
-use sluice_core::approval::allowance::{Escalation, Why};
-use sluice_core::policy::in_house;
+use sluice_core::approval::allowance::{ApprovalTrigger, TierEscalation};
+use sluice_core::policy::stays_on_machine;
 use sluice_core::{Action, Tier};
 use sluice_store::ObservedCall;
 
-use super::policy::Opinion;
-use super::refused::Wanted;
-use super::schema::Checked;
-use crate::{Gateway, No};
+use super::policy::PolicyOpinion;
+use super::refused_action::RefusedAction;
+use super::schema::CheckedCall;
+use crate::{CallError, Gateway};
 
-/// Whether observe mode lets through what policy would not.
-pub(crate) fn covers(gw: &Gateway, action: &Action, opinion: &Opinion) -> bool {
+/// Whether observe mode allows a call that policy would not.
+pub(crate) fn covers(gw: &Gateway, action: &Action, opinion: &PolicyOpinion) -> bool {
     if opinion.tier < Tier::ApprovalRequired {
         return false;
     }
@@ -26,21 +26,21 @@ pub(crate) fn covers(gw: &Gateway, action: &Action, opinion: &Opinion) -> bool {
         .all()
         .filter_map(|verdict| verdict.system.as_ref())
         .any(|hit| hit.tier >= Tier::ApprovalRequired);
-    let tainted = opinion.why.iter().any(|why| matches!(why, Why::Escalation(Escalation::Taint)));
+    let tainted = opinion.why.iter().any(|why| matches!(why, ApprovalTrigger::Escalation(TierEscalation::Taint)));
     let named = mode.leaving.iter().any(|name| name == action.capability().as_str());
-    !by_system && !tainted && (named || in_house(action.capability(), action.arguments()))
+    !by_system && !tainted && (named || stays_on_machine(action.capability(), action.arguments()))
 }
 
-/// Records what would have happened.
+/// Records the verdict that observe mode did not enforce.
 ///
 /// # Errors
-/// When it cannot be recorded: then the call is not let through.
+/// When it cannot be recorded: in that case the call is not allowed.
 pub(crate) async fn record(
     gw: &Gateway,
-    checked: &Checked,
-    wanted: &Wanted,
+    checked: &CheckedCall,
+    wanted: &RefusedAction,
     (would, rule): (Tier, Option<String>),
-) -> Result<(), No> {
+) -> Result<(), CallError> {
     let action = checked.action();
     let call = ObservedCall {
         call: checked.known().call(),
@@ -51,7 +51,7 @@ pub(crate) async fn record(
         policy: gw.policy.get().version().to_owned(),
         kept: wanted.may_be_kept(gw).then(|| action.clone()),
     };
-    gw.store.observed_call(call).await?;
-    gw.events.wrote();
+    gw.store.record_observed_call(call).await?;
+    gw.events.notify_written();
     Ok(())
 }

@@ -1,33 +1,33 @@
-//! Reads: answered at once, from what is here.
+//! Reads: answered at once.
 //!
-//! Takes `Unfrozen`, gives the answer. Promise: what is disclosed is on record first, the answer and what its session has seen
-//! with it in one transaction; when that cannot be written, nothing is disclosed.
+//! Takes `UnfrozenCall`, gives the answer. Promise: a disclosure is recorded before it happens, and the answer and the
+//! session's seen targets are written in one transaction; if that fails, nothing is disclosed.
 
 use sluice_core::read_trace::ReadTrace;
 
-use super::answer::Answer;
+use super::answer::CallOutcome;
 use super::audit;
-use super::freeze::Unfrozen;
-use crate::intake::{Notes, Reader};
-use crate::services::Ask;
-use crate::{Gateway, No};
+use super::freeze::UnfrozenCall;
+use crate::intake::{ContentRecipient, PendingObservations};
+use crate::services::ServiceRead;
+use crate::{CallError, Gateway};
 
 /// Answers a read.
 ///
 /// # Errors
-/// When the service refuses, or the record cannot be written.
-pub(crate) async fn answer(gw: &Gateway, free: Unfrozen) -> Result<Answer, No> {
+/// When the service refuses, or the audit entry cannot be written.
+pub(crate) async fn answer(gw: &Gateway, free: UnfrozenCall) -> Result<CallOutcome, CallError> {
     let asked = free.into_asked();
     let mut entry = audit::answered(gw, &asked);
     let checked = asked.into_checked();
     let service = gw.services.for_service(checked.service())?;
     let session = checked.known().session().map(|session| session.id);
     let (known, action) = checked.into_action();
-    let notes = Notes::default();
-    let ask = Ask { call: known.call(), action, session, now: gw.now(), notes: Some(notes.clone()) };
+    let notes = PendingObservations::default();
+    let ask = ServiceRead { call: known.call(), action, session, now: gw.now(), notes: Some(notes.clone()) };
     let result = service.read(&ask).await?;
-    if service.outside() {
-        gw.intake.note(&Reader::of(&ask), ask.action.capability().as_str(), &result).await?;
+    if service.gives_outside_text() {
+        gw.intake.note(&ContentRecipient::of(&ask), ask.action.capability().as_str(), &result).await?;
     }
     entry.observed = notes.take();
     let action = &ask.action;
@@ -35,5 +35,5 @@ pub(crate) async fn answer(gw: &Gateway, free: Unfrozen) -> Result<Answer, No> {
     audit::complete_notice(&mut entry, &read);
     entry.read = Some(read);
     audit::close(gw, entry).await?;
-    Ok(Answer::Done { call: known.call(), result })
+    Ok(CallOutcome::Done { call: known.call(), result })
 }

@@ -1,8 +1,8 @@
-//! Rollback: taking back what was done.
+//! Rollback: undoing completed writes.
 //!
-//! A plan first, then held writes of its own, one for each write taken back. Promise: nothing is put back
-//! unless what our write touched is still as it left it, so newer work is never overwritten unseen: only a person who was
-//! shown the difference can insist, and only where the service can show it. What cannot be undone says so in the plan.
+//! First makes a plan, then held writes, one for each write that is undone. Promise: an object is restored only if it
+//! is still as our write left it, so newer work is never overwritten unseen. Only a person who was shown the difference
+//! can force it, and only if the service can show it. The plan says which writes cannot be undone.
 
 mod client_files;
 
@@ -10,95 +10,98 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use serde_json::Value;
-use sluice_core::batch::Window;
-use sluice_core::budget::BudgetLimits;
+use sluice_core::batch::SlidingWindow;
+use sluice_core::budget::DailyBudgetLimits;
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::Code;
-use sluice_core::rollback::{Fingerprint, RollbackError, RollbackState};
+use sluice_core::rollback::{ObjectFingerprint, RollbackError, RollbackState};
 use sluice_core::{
-    Action, Actor, AgentName, ApprovalId, CallId, CapabilityName, HoldId, ServiceName, Span, Tier, Timestamp,
+    Action, Actor, AgentName, ApprovalId, CallId, CapabilityName, HoldId, Millis, ServiceName, Tier, UtcMillis,
 };
-use sluice_store::{Admission, Admitted, ClientWrite, Outcome, Point};
+use sluice_store::{Admission, AdmissionOutcome, AttemptOutcome, ClientWrite, RollbackPoint};
 
-use super::execute::{self, Armed};
+use super::execute::{self, ArmOutcome};
 use super::freeze;
-use crate::services::{Found, Performed, Prepared, Trouble};
-use crate::{Gateway, No};
+use crate::services::{CompletedWrite, LookupOutcome, PreparedWrite, WriteError};
+use crate::{CallError, Gateway};
 
-pub use client_files::FileStep;
+pub use client_files::FileRollbackStep;
 
-/// The capability a taking-back is recorded under.
+/// The capability under which a rollback is recorded.
 pub const CAPABILITY: &str = "rollback.apply";
-/// How long people can stop a taking-back.
-const DELAY: Span = Span::from_secs(5);
+/// How long people can stop a rollback.
+const DELAY: Millis = Millis::from_secs(5);
 
-/// What taking one write back would do.
+/// What undoing one write would do.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
-pub struct Step {
+pub struct RollbackStep {
     /// The write.
     #[schemars(with = "String")]
     pub buffer_id: HoldId,
-    /// What it did.
+    /// The capability of the write.
     #[schemars(with = "String")]
     pub capability: CapabilityName,
-    /// Whether it can be taken back now.
+    /// Whether it can be undone now.
     pub possible: bool,
     /// Why not, as a stable code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<&'static str>,
-    /// A later write to the same object that is taken back first, in the same plan.
+    /// A later write to the same object that the same plan undoes first.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub after: Option<HoldId>,
-    /// The same in words.
+    /// Why not, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<&'static str>,
-    /// Until when it can be.
+    /// Until when it can be undone.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub until: Option<String>,
-    /// The files, where a coding client wrote them itself.
+    /// The files, if a coding client wrote them itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub files: Vec<FileStep>,
-    /// Who took it back already.
+    pub files: Vec<FileRollbackStep>,
+    /// Who undid it already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undone_by: Option<String>,
-    /// When they did.
+    /// When it was undone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undone_at: Option<String>,
-    /// Where something was changed since: whether a person can have it taken back all the same, with `force`.
+    /// Whether a person can undo it with `force` although the object was changed since.
     pub can_be_forced: bool,
-    /// What taking it back would change then.
+    /// What undoing it would then change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub difference: Vec<String>,
 }
 
-/// Writes that are meant: those of the gateway, and those that coding clients made themselves.
+/// The chosen writes: those of the gateway, and those that coding clients made themselves.
 #[derive(Debug, Default)]
-pub struct ChosenWrites {
+pub struct RollbackSelection {
     /// Held writes, oldest first.
     pub holds: Vec<Hold>,
-    /// Calls of clients, oldest first.
+    /// Client calls, oldest first.
     pub client_writes: Vec<ClientWrite>,
-    /// Whether what somebody changed since is overwritten, where a person was shown the difference.
+    /// Whether newer changes are overwritten, if a person was shown the difference.
     pub force: bool,
 }
 
-/// Says what taking back these writes would do, the latest first. Changes nothing.
+/// Plans the rollback of these writes, the latest first. Changes nothing.
 ///
 /// # Errors
 /// When the database cannot be read.
-pub async fn plan_all(gw: &Gateway, chosen: &ChosenWrites) -> Result<Vec<Step>, No> {
+pub async fn plan_all(gw: &Gateway, chosen: &RollbackSelection) -> Result<Vec<RollbackStep>, CallError> {
     Ok(planned(gw, chosen).await?.into_iter().map(|(step, _)| step).collect())
 }
 
-/// Each step, and the write of its own that would do it if it is one about files of a client.
-async fn planned(gw: &Gateway, chosen: &ChosenWrites) -> Result<Vec<(Step, Option<Overwrites>)>, No> {
-    let mut steps: Vec<(Step, Option<Overwrites>)> =
+/// Each step, with the write that carries it out if the step is about files of a client.
+async fn planned(
+    gw: &Gateway,
+    chosen: &RollbackSelection,
+) -> Result<Vec<(RollbackStep, Option<FileOverwrites>)>, CallError> {
+    let mut steps: Vec<(RollbackStep, Option<FileOverwrites>)> =
         plan_with(gw, &chosen.holds, chosen.force).await?.into_iter().map(|step| (step, None)).collect();
-    let mut ahead = client_files::Ahead::new();
+    let mut ahead = client_files::PredictedFiles::new();
     for write in chosen.client_writes.iter().rev() {
         let planned = client_files::plan(gw, write, chosen.force, &mut ahead).await?;
         steps.push((planned.step, Some(planned.overwrites)));
@@ -107,26 +110,26 @@ async fn planned(gw: &Gateway, chosen: &ChosenWrites) -> Result<Vec<(Step, Optio
     Ok(steps)
 }
 
-/// States of files that a person was shown and that are overwritten.
-type Overwrites = std::collections::BTreeMap<String, crate::services::files::print::Print>;
+/// File states that a person was shown and that are overwritten.
+type FileOverwrites = std::collections::BTreeMap<String, crate::services::files::fingerprint::FileFingerprint>;
 
-/// Says what taking back these writes would do. Changes nothing.
+/// Plans the rollback of these writes. Changes nothing.
 ///
 /// # Errors
 /// When the database cannot be read.
-pub async fn plan(gw: &Gateway, holds: &[Hold]) -> Result<Vec<Step>, No> {
+pub async fn plan(gw: &Gateway, holds: &[Hold]) -> Result<Vec<RollbackStep>, CallError> {
     plan_with(gw, holds, false).await
 }
 
-/// The same, for a person who insists on it over newer changes if `force` is set.
+/// Like [`plan`], over newer changes if a person sets `force`.
 ///
 /// # Errors
 /// As [`plan`].
-pub async fn plan_with(gw: &Gateway, holds: &[Hold], force: bool) -> Result<Vec<Step>, No> {
+pub async fn plan_with(gw: &Gateway, holds: &[Hold], force: bool) -> Result<Vec<RollbackStep>, CallError> {
     let mut steps = Vec::with_capacity(holds.len());
-    // How objects will be once the steps so far are done, and by which of them.
-    let mut ahead: HashMap<&str, (HoldId, Fingerprint)> = HashMap::new();
-    // The latest first: a file edited twice is taken back twice, in the opposite order.
+    // The state of objects after the steps so far, and the step that leads to it.
+    let mut ahead: HashMap<&str, (HoldId, ObjectFingerprint)> = HashMap::new();
+    // The latest first: a file edited twice is restored twice, in reverse order.
     for hold in holds.iter().rev() {
         let chained = hold.object_key.as_deref().and_then(|key| ahead.get(key)).copied();
         let found = possible(gw, hold, (chained.map(|(_, print)| print), force)).await?;
@@ -140,7 +143,7 @@ pub async fn plan_with(gw: &Gateway, holds: &[Hold], force: bool) -> Result<Vec<
             Ok((_, until)) => (None, Some(until.to_string())),
             Err(code) => (Some(code), None),
         };
-        steps.push(Step {
+        steps.push(RollbackStep {
             buffer_id: hold.id,
             capability: hold.action.capability().clone(),
             possible: code.is_none(),
@@ -158,9 +161,9 @@ pub async fn plan_with(gw: &Gateway, holds: &[Hold], force: bool) -> Result<Vec<
     Ok(steps)
 }
 
-/// What is to be said about a write that cannot simply be taken back.
+/// Why a write cannot simply be undone.
 #[derive(Debug, Default)]
-struct Changed {
+struct RollbackConflict {
     undone: Option<(String, String)>,
     can_be_forced: bool,
     difference: Vec<String>,
@@ -169,36 +172,36 @@ struct Changed {
 async fn changed(
     gw: &Gateway,
     hold: &Hold,
-    found: &Result<(Point, Timestamp), Code>,
+    found: &Result<(RollbackPoint, UtcMillis), Code>,
     force: bool,
-) -> Result<Changed, No> {
+) -> Result<RollbackConflict, CallError> {
     let point = match found {
-        Err(Code::RollbackUndone | Code::RollbackConflict) => gw.store.rollback_of(hold.id).await?,
+        Err(Code::RollbackUndone | Code::RollbackConflict) => gw.store.hold_rollback(hold.id).await?,
         Ok((point, _)) if force => Some(point.clone()),
         Ok(_) | Err(_) => None,
     };
-    let Some(point) = point else { return Ok(Changed::default()) };
+    let Some(point) = point else { return Ok(RollbackConflict::default()) };
     if let RollbackState::Undone { by, at } = &point.state {
-        return Ok(Changed { undone: Some((by.to_string(), at.to_string())), ..Changed::default() });
+        return Ok(RollbackConflict { undone: Some((by.to_string(), at.to_string())), ..RollbackConflict::default() });
     }
-    let Ok(service) = gw.services.for_service(&hold.service) else { return Ok(Changed::default()) };
+    let Ok(service) = gw.services.for_service(&hold.service) else { return Ok(RollbackConflict::default()) };
     if !service.can_be_forced_back(hold) {
-        return Ok(Changed::default());
+        return Ok(RollbackConflict::default());
     }
     let difference = service.difference(hold, &point.content).await;
-    Ok(Changed { undone: None, can_be_forced: !difference.is_empty(), difference })
+    Ok(RollbackConflict { undone: None, can_be_forced: !difference.is_empty(), difference })
 }
 
-/// Whether a write can be taken back now, or once its object is as `ahead` says; and until when.
+/// Whether a write can be undone now, or once its object is as `ahead` says; and until when.
 async fn possible(
     gw: &Gateway,
     hold: &Hold,
-    (ahead, force): (Option<Fingerprint>, bool),
-) -> Result<Result<(Point, Timestamp), Code>, No> {
+    (ahead, force): (Option<ObjectFingerprint>, bool),
+) -> Result<Result<(RollbackPoint, UtcMillis), Code>, CallError> {
     if !matches!(hold.state, HoldState::Done { .. }) {
         return Ok(Err(Code::RollbackNotPossible));
     }
-    let Some(point) = gw.store.rollback_of(hold.id).await? else { return Ok(Err(Code::RollbackIrreversible)) };
+    let Some(point) = gw.store.hold_rollback(hold.id).await? else { return Ok(Err(Code::RollbackIrreversible)) };
     let RollbackState::Sealed { until, .. } = point.state else {
         return Ok(Err(match point.state {
             RollbackState::Expired { .. } => Code::RollbackExpired,
@@ -207,7 +210,7 @@ async fn possible(
         }));
     };
     if let Ok(service) = gw.services.for_service(&hold.service)
-        && freeze::keeps_in(gw, hold, service.as_ref()).await?
+        && freeze::is_blocked_by_freeze(gw, hold, service.as_ref()).await?
     {
         return Ok(Err(Code::FreezeActive));
     }
@@ -220,7 +223,7 @@ async fn possible(
     };
     Ok(match point.state.check(present, gw.now()) {
         Ok(()) => Ok((point, until)),
-        // A person has seen what differs, and wants it back all the same.
+        // A person has seen the difference and still wants the rollback.
         Err(RollbackError::Conflict { .. }) if force && can_be_forced(gw, hold) => Ok((point, until)),
         Err(error) => Err(Code::from_code(error.code()).unwrap_or(Code::RollbackNotPossible)),
     })
@@ -230,17 +233,21 @@ fn can_be_forced(gw: &Gateway, hold: &Hold) -> bool {
     gw.services.for_service(&hold.service).is_ok_and(|service| service.can_be_forced_back(hold))
 }
 
-/// Admits held writes that take back what can be taken back of these. Gives the plan and the new writes.
+/// Admits held writes that undo those of the chosen writes that can be undone. Returns the plan and the new writes.
 ///
 /// # Errors
 /// When the database cannot be read, or a new write cannot be admitted.
-pub async fn take_all_back(gw: &Gateway, chosen: &ChosenWrites, by: &Actor) -> Result<(Vec<Step>, Vec<HoldId>), No> {
+pub async fn take_all_back(
+    gw: &Gateway,
+    chosen: &RollbackSelection,
+    by: &Actor,
+) -> Result<(Vec<RollbackStep>, Vec<HoldId>), CallError> {
     let steps = planned(gw, chosen).await?;
     let mut made: Vec<HoldId> = Vec::new();
     for (step, overwrites) in steps.iter().filter(|(step, _)| step.possible) {
         let number = step.buffer_id.bits();
         let undoing = match overwrites {
-            None => chosen.holds.iter().find(|hold| hold.id == step.buffer_id).map(|hold| Undoing::of(hold, by)),
+            None => chosen.holds.iter().find(|hold| hold.id == step.buffer_id).map(|hold| RollbackWrite::of(hold, by)),
             Some(overwrites) => {
                 let write = chosen.client_writes.iter().find(|write| write.call.bits() == number);
                 write.map(|write| client_files::undoing(write, by, overwrites))
@@ -254,20 +261,20 @@ pub async fn take_all_back(gw: &Gateway, chosen: &ChosenWrites, by: &Actor) -> R
     Ok((steps.into_iter().map(|(step, _)| step).collect(), made))
 }
 
-/// Admits a held write that takes another one back.
+/// Admits a held write that undoes another one.
 ///
 /// # Errors
-/// When it cannot be taken back, or the new write cannot be admitted.
-pub async fn take_back(gw: &Gateway, hold: &Hold, by: Actor) -> Result<HoldId, No> {
+/// When the write cannot be undone, or the new write cannot be admitted.
+pub async fn take_back(gw: &Gateway, hold: &Hold, by: Actor) -> Result<HoldId, CallError> {
     match possible(gw, hold, (None, false)).await? {
-        Err(code) => Err(No::new(code)),
-        Ok(_) => admit(gw, Undoing::of(hold, &by), by, (None, false)).await,
+        Err(code) => Err(CallError::new(code)),
+        Ok(_) => admit(gw, RollbackWrite::of(hold, &by), by, (None, false)).await,
     }
 }
 
-/// What a write that takes another one back is made of.
-struct Undoing {
-    /// The write that is taken back.
+/// The parts of a write that undoes another one.
+struct RollbackWrite {
+    /// The write that is undone.
     id: HoldId,
     agent: AgentName,
     service: ServiceName,
@@ -275,7 +282,7 @@ struct Undoing {
     arguments: Value,
 }
 
-impl Undoing {
+impl RollbackWrite {
     fn of(hold: &Hold, by: &Actor) -> Self {
         Self {
             id: hold.id,
@@ -289,21 +296,21 @@ impl Undoing {
 
 async fn admit(
     gw: &Gateway,
-    undoing: Undoing,
+    undoing: RollbackWrite,
     by: Actor,
     (after, force): (Option<HoldId>, bool),
-) -> Result<HoldId, No> {
-    let Undoing { id, agent, service, object_key, mut arguments } = undoing;
+) -> Result<HoldId, CallError> {
+    let RollbackWrite { id, agent, service, object_key, mut arguments } = undoing;
     if force {
         crate::value::put(&mut arguments, "force", true);
     }
-    // Writes to one object leave in the order of their ids where their times are the same.
+    // Writes to one object that are due at the same time leave in the order of their ids.
     let least = after.map_or(0, |after| after.bits().saturating_add(1));
     let call = CallId::from_bits(CallId::mint(gw.ids.as_ref()).bits().max(least));
     let mut record_key = [0; 32];
     gw.entropy.fill(&mut record_key);
-    let name = CapabilityName::new(CAPABILITY).map_err(|_| No::new(Code::GatewayInternal))?;
-    let action = Action::custom(name, agent, arguments).map_err(|_| No::new(Code::GatewayInternal))?;
+    let name = CapabilityName::new(CAPABILITY).map_err(|_| CallError::new(Code::GatewayInternal))?;
+    let action = Action::custom(name, agent, arguments).map_err(|_| CallError::new(Code::GatewayInternal))?;
     let admission = Admission {
         call,
         hold: HoldId::from_bits(call.bits()),
@@ -315,16 +322,16 @@ async fn admit(
         service,
         class: EffectClass::Absolute,
         object_key,
-        // It is a person's: in the agent's own window it counts for nothing.
+        // A person's rollback does not count in the agent's own window.
         weight: 0,
         delay: DELAY,
         tier: Tier::Notify,
         policy: gw.policy.get().version().to_owned(),
         rule: None,
         rates: Vec::new(),
-        // A person asked for it; the window protects people from agents, not from themselves.
-        window: Window { limit: u32::MAX, span: Span::from_secs(60) },
-        budgets: BudgetLimits::default(),
+        // A person asked for it; the batch window limits agents, not people.
+        window: SlidingWindow { limit: u32::MAX, span: Millis::from_secs(60) },
+        budgets: DailyBudgetLimits::default(),
         checks: None,
         idempotency_key: None,
         named: false,
@@ -339,18 +346,23 @@ async fn admit(
         reasons: Vec::new(),
     };
     match gw.store.admit(admission).await? {
-        Admitted::Held { hold, .. } => {
-            gw.opened_window(hold, DELAY);
-            gw.moved(hold);
+        AdmissionOutcome::Held { hold, .. } => {
+            gw.open_undo_window(hold, DELAY);
+            gw.notify_hold_changed(hold);
             Ok(hold)
         }
-        Admitted::Awaiting { hold, .. } | Admitted::Again { hold, .. } => Ok(hold),
-        Admitted::Blocked => Err(No::new(Code::PolicyBlocked)),
+        AdmissionOutcome::Awaiting { hold, .. } | AdmissionOutcome::Again { hold, .. } => Ok(hold),
+        AdmissionOutcome::Blocked => Err(CallError::new(Code::PolicyBlocked)),
     }
 }
 
-/// One attempt at taking a write back.
-pub(super) async fn attempt(gw: &Gateway, undoing: &Hold, reversed: HoldId, until: Span) -> Result<Outcome, No> {
+/// One attempt to undo a write.
+pub(super) async fn attempt(
+    gw: &Gateway,
+    undoing: &Hold,
+    reversed: HoldId,
+    until: Millis,
+) -> Result<AttemptOutcome, CallError> {
     if let Some(write) = gw.store.client_write(CallId::from_bits(reversed.bits())).await? {
         return client_files::attempt(gw, undoing, write, until).await;
     }
@@ -358,9 +370,9 @@ pub(super) async fn attempt(gw: &Gateway, undoing: &Hold, reversed: HoldId, unti
     let Ok(service) = gw.services.for_service(&done.service) else {
         return Ok(execute::refused(Code::GatewayUnsupported));
     };
-    // Whether it is possible is asked of the service, and a freeze may have come since the claim.
-    if freeze::keeps_in(gw, undoing, service.as_ref()).await? {
-        return Ok(Outcome::GivenBack);
+    // The service is asked whether it is possible, and a freeze may have come since the claim.
+    if freeze::is_blocked_by_freeze(gw, undoing, service.as_ref()).await? {
+        return Ok(AttemptOutcome::GivenBack);
     }
     let force = undoing.action.arguments().get("force").and_then(Value::as_bool) == Some(true);
     let point = match possible(gw, &done, (None, force)).await? {
@@ -370,23 +382,23 @@ pub(super) async fn attempt(gw: &Gateway, undoing: &Hold, reversed: HoldId, unti
     let RollbackState::Sealed { after, .. } = point.state else {
         return Ok(execute::refused(Code::RollbackNotPossible));
     };
-    let place = match execute::reserved(gw, undoing, service.as_ref(), until).await {
+    let place = match execute::reserve_slot(gw, undoing, service.as_ref(), until).await {
         Ok(place) => place,
         Err(outcome) => return Ok(outcome),
     };
-    match execute::arm(gw, undoing, Prepared::default()).await? {
-        Armed::Stopped(outcome) => Ok(outcome),
-        Armed::Permit(..) if execute::left(gw, until) == Span::ZERO => Ok(execute::out_of_time()),
-        Armed::Permit(permit, _) => {
+    match execute::arm(gw, undoing, PreparedWrite::default()).await? {
+        ArmOutcome::Stopped(outcome) => Ok(outcome),
+        ArmOutcome::Permit(..) if execute::left(gw, until) == Millis::ZERO => Ok(execute::out_of_time()),
+        ArmOutcome::Permit(permit, _) => {
             match execute::within(gw, until, place.hold_during(service.undo(*permit, &done, &point.content)))
                 .await
-                .unwrap_or(Err(Trouble::Unclear))
+                .unwrap_or(Err(WriteError::Unclear))
             {
                 Ok(performed) => {
-                    gw.store.undone(reversed, after, who(undoing)).await?;
-                    service.forget(&point.content).await;
-                    gw.moved(reversed);
-                    Ok(execute::done(Performed { after: None, undo_until: None, ..performed }))
+                    gw.store.mark_undone(reversed, after, who(undoing)).await?;
+                    service.discard_undo_data(&point.content).await;
+                    gw.notify_hold_changed(reversed);
+                    Ok(execute::done(CompletedWrite { after: None, undo_until: None, ..performed }))
                 }
                 Err(trouble) => Ok(execute::outcome_of(gw.now(), Err(trouble))),
             }
@@ -394,41 +406,42 @@ pub(super) async fn attempt(gw: &Gateway, undoing: &Hold, reversed: HoldId, unti
     }
 }
 
-/// Finds out whether an interrupted taking-back happened.
-pub(super) async fn look_up(gw: &Gateway, undoing: &Hold, reversed: HoldId) -> Result<Found, No> {
+/// Finds out whether an interrupted rollback happened.
+pub(super) async fn look_up(gw: &Gateway, undoing: &Hold, reversed: HoldId) -> Result<LookupOutcome, CallError> {
     if let Some(write) = gw.store.client_write(CallId::from_bits(reversed.bits())).await? {
         return client_files::look_up(gw, undoing, &write).await;
     }
-    let Some(done) = gw.store.hold(reversed).await? else { return Ok(Found::Unknown) };
-    let Some(point) = gw.store.rollback_of(reversed).await? else { return Ok(Found::Unknown) };
-    let receipt = || Performed { receipt: "taken back".into(), result: Value::Null, after: None, undo_until: None };
+    let Some(done) = gw.store.hold(reversed).await? else { return Ok(LookupOutcome::Unknown) };
+    let Some(point) = gw.store.hold_rollback(reversed).await? else { return Ok(LookupOutcome::Unknown) };
+    let receipt =
+        || CompletedWrite { receipt: "rolled back".into(), result: Value::Null, after: None, undo_until: None };
     Ok(match &point.state {
-        RollbackState::Undone { .. } => Found::Applied(receipt()),
+        RollbackState::Undone { .. } => LookupOutcome::Applied(receipt()),
         RollbackState::Sealed { before, after, .. } => match present(gw, &done, &point).await {
             Ok(print) if print == *before => {
-                gw.store.undone(reversed, *after, who(undoing)).await?;
-                Found::Applied(receipt())
+                gw.store.mark_undone(reversed, *after, who(undoing)).await?;
+                LookupOutcome::Applied(receipt())
             }
-            Ok(print) if print == *after => Found::Absent,
-            Ok(_) => Found::Unknown,
-            Err(code) if code.is_unreached() => Found::NotLooked,
-            Err(_) => Found::Unknown,
+            Ok(print) if print == *after => LookupOutcome::Absent,
+            Ok(_) => LookupOutcome::Unknown,
+            Err(code) if code.is_unreached() => LookupOutcome::NotLooked,
+            Err(_) => LookupOutcome::Unknown,
         },
         RollbackState::Captured { .. } | RollbackState::Expired { .. } | RollbackState::Abandoned { .. } => {
-            Found::Unknown
+            LookupOutcome::Unknown
         }
     })
 }
 
-async fn present(gw: &Gateway, done: &Hold, point: &Point) -> Result<Fingerprint, Code> {
+async fn present(gw: &Gateway, done: &Hold, point: &RollbackPoint) -> Result<ObjectFingerprint, Code> {
     let service = gw.services.for_service(&done.service).map_err(|no| no.code())?;
-    service.present(done, &point.content).await.map_err(|trouble| match trouble {
-        Trouble::NotDone(no) | Trouble::Refused(no) => no.code(),
-        Trouble::Unclear | Trouble::UnclearSaying(_) => Code::RollbackNotPossible,
+    service.current_fingerprint(done, &point.content).await.map_err(|trouble| match trouble {
+        WriteError::NotDone(no) | WriteError::Refused(no) => no.code(),
+        WriteError::Unclear | WriteError::UnclearSaying(_) => Code::RollbackNotPossible,
     })
 }
 
-/// Who asked for it, as its own action says.
+/// Who asked for the rollback, as its action says.
 fn who(undoing: &Hold) -> Actor {
     let named = undoing.action.arguments().get("by").and_then(Value::as_str).and_then(|text| text.parse().ok());
     named.unwrap_or_else(|| Actor::Agent(undoing.agent().clone()))

@@ -1,33 +1,33 @@
-//! Spawn: a call by label and task becomes the call that it is.
+//! Spawn: replaces `proxy.spawn` by the proxy operation that it names.
 //!
-//! Takes `Known`, gives it back; a call of `proxy.spawn` is then one of `proxy.<name>.<task>` with the options of the spawn
-//! beside it. Promise: this is the only thing that `proxy.spawn` does. Every room after it sees the operation, so that a
-//! spawn is judged, counted, scanned, asked about, frozen and recorded as the call it stands for.
+//! Takes `IdentifiedCall`, gives it back; a call of `proxy.spawn` becomes one of `proxy.<name>.<task>` with the spawn options
+//! attached. Promise: this is all that `proxy.spawn` does. Every later room sees the operation, so that a spawn is
+//! judged, counted, scanned, approved, frozen and recorded as the call it names.
 
 use serde_json::{Map, Value};
-use sluice_content::stages::Schema;
+use sluice_content::stages::SafeSchema;
 use sluice_core::policy::reading::closest;
 use sluice_core::proxy::spawn::{self, SpawnOptions};
 use sluice_core::proxy::tighten;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, CapabilityName};
 
-use super::identity::Known;
+use super::identity::IdentifiedCall;
 use super::schema;
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
 /// Resolves a spawn. Any other call stays as it is.
 ///
 /// # Errors
-/// When the arguments have not the shape of a spawn, or name no proxy, no operation of it or no usable schema.
-pub(crate) fn resolve(gw: &Gateway, mut known: Known) -> Result<Known, No> {
+/// When the arguments do not have the form of a spawn, or name an unknown proxy or operation, or an unusable schema.
+pub(crate) fn resolve(gw: &Gateway, mut known: IdentifiedCall) -> Result<IdentifiedCall, CallError> {
     if known.wish().capability.as_str() != spawn::CAPABILITY {
         return Ok(known);
     }
     let catalogue = gw.catalogue.known();
-    let spec = catalogue.get(&known.wish().capability).ok_or_else(|| No::new(Code::SchemaUnknownCapability))?;
+    let spec = catalogue.get(&known.wish().capability).ok_or_else(|| CallError::new(Code::SchemaUnknownCapability))?;
     let arguments = known.take_arguments();
-    // Frozen for its shape alone: exactly the arguments that the catalogue lists.
+    // Frozen only to check the form: exactly the arguments that the catalogue lists.
     let asked = Action::new(spec, known.agent().clone(), None, arguments).map_err(|error| schema::refuse(&error))?;
     let text = |name: &str| asked.arguments().get(name).and_then(Value::as_str).unwrap_or_default();
     let (label, task) = (text("label"), text("task"));
@@ -41,23 +41,23 @@ pub(crate) fn resolve(gw: &Gateway, mut known: Known) -> Result<Known, No> {
         let names: Vec<&str> = declared.operations.keys().map(String::as_str).collect();
         return Err(unknown(&format!("the proxy `{}` has no task `{task}`", proxy.name()), task, &names));
     }
-    let wrong = |why: &str| No::saying(Code::SchemaWrongType, why);
+    let wrong = |why: &str| CallError::with_text(Code::SchemaWrongType, why);
     let options = SpawnOptions::read(asked.arguments(), declared).map_err(|why| wrong(&why))?;
     if let Some(schema) = &options.output_schema
-        && Schema::compile(&tighten(schema, declared.trust)).is_err()
+        && SafeSchema::compile(&tighten(schema, declared.trust)).is_err()
     {
-        return Err(wrong("`output_schema` cannot be used: it is no JSON Schema, or checking it has no bound"));
+        return Err(wrong("`output_schema` cannot be used: it is not a JSON Schema, or checking it has no time limit"));
     }
     let name = CapabilityName::new(format!("proxy.{}.{task}", proxy.name()));
-    let name = name.map_err(|why| No::saying(Code::SchemaBadName, &why.to_string()))?;
+    let name = name.map_err(|why| CallError::with_text(Code::SchemaBadName, &why.to_string()))?;
     let context = asked.arguments().get("context").cloned().unwrap_or_else(|| Value::Object(Map::new()));
     known.spawn(name, context, options);
     Ok(known)
 }
 
-/// The refusal for a name nobody knows, with the nearest one and all there are.
-fn unknown(text: &str, given: &str, names: &[&str]) -> No {
-    // Without any proxy it is not the name that is wrong.
+/// The refusal for an unknown name, with the closest known one and the full list.
+fn unknown(text: &str, given: &str, names: &[&str]) -> CallError {
+    // If there is no proxy at all, the name is not the problem.
     let code = if names.is_empty() { Code::GatewayUnsupported } else { Code::SchemaUnknownCapability };
     let refusal = Refusal::new(code);
     let bare = spawn::names(given).last().unwrap_or(given);

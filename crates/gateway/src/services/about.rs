@@ -1,36 +1,35 @@
-//! What an agent can learn about itself, its rules and the gateway.
+//! The `agent.*` and `system.*` capabilities: what an agent can learn about itself, its rules and the gateway.
 //!
-//! `agent.*` and `system.*`, reads only. Promise: an agent sees its own name, folders, sessions and rules,
-//! and nothing of other agents.
+//! Reads only. Promise: an agent sees its own name, folders, sessions and rules, and nothing of other agents.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use sluice_core::hold::{Hold, Permit};
-use sluice_core::policy::{LivePolicy, Question};
+use sluice_core::policy::{LivePolicy, PolicyInput};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
-use sluice_core::{AgentName, CapabilityName, Span};
-use sluice_store::{ScheduleState, Shelf, Store, StoreError};
+use sluice_core::rollback::ObjectFingerprint;
+use sluice_core::{AgentName, CapabilityName, Millis};
+use sluice_store::{ScheduleState, StateScope, Store, StoreError};
 
 use crate::catalogue::LiveCatalogue;
 use crate::value::put;
 
-use super::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
+use super::{BoxedFuture, CompletedWrite, LookupOutcome, PreparedWrite, ReadSource, Service, ServiceRead, WriteError};
 
-/// What can be learnt.
+/// The sources of the answers.
 #[derive(Debug)]
-pub struct About {
+pub struct AboutService {
     /// The store.
     pub store: Arc<Store>,
     /// The rules in force.
     pub policy: Arc<LivePolicy>,
-    /// Everything that can be asked.
+    /// The capabilities.
     pub catalogue: Arc<LiveCatalogue>,
-    /// Folders opened to agents, with whom they are open to (nobody named: everyone).
+    /// Folders opened to agents, each with the agents it is open to (an empty list means all).
     pub folders: Vec<(PathBuf, Vec<AgentName>)>,
-    /// The release.
+    /// The release of the gateway.
     pub release: &'static str,
 }
 
@@ -45,13 +44,13 @@ const NAMES: [&str; 8] = [
     "system.metrics",
 ];
 
-impl About {
-    /// What it carries out itself.
+impl AboutService {
+    /// The names of the capabilities that this service carries out.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMES.into_iter()
     }
 
-    async fn answer(&self, ask: &Ask) -> Result<Value, Refusal> {
+    async fn answer(&self, ask: &ServiceRead) -> Result<Value, Refusal> {
         let arguments = ask.action.arguments();
         let agent = ask.action.agent();
         match ask.action.capability().as_str() {
@@ -77,8 +76,8 @@ impl About {
         }
     }
 
-    /// The agent's own numbers: what it did in a window, what waits for it, how much it keeps.
-    async fn metrics(&self, ask: &Ask, window: Option<&str>) -> Result<Value, Refusal> {
+    /// The agent's own metrics: what it did in a window, what waits for it, how much it keeps.
+    async fn metrics(&self, ask: &ServiceRead, window: Option<&str>) -> Result<Value, Refusal> {
         let (agent, window) = (ask.action.agent().clone(), window.unwrap_or("5m"));
         let span = window_of(window).ok_or_else(|| {
             let text = "window is a number of at least 1 with `s`, `m` or `h`, at most 168h";
@@ -88,7 +87,7 @@ impl About {
         let (_, messages) = self.store.messages_for(agent.clone(), None, 1, ask.now).await.map_err(refuse)?;
         let plans = self.store.schedules_of(agent.clone()).await.map_err(refuse)?;
         let plans = plans.iter().filter(|plan| plan.state == ScheduleState::Active).count();
-        let kept = self.store.state_usage(Shelf::Persistent(agent)).await.map_err(refuse)?;
+        let kept = self.store.state_usage(StateScope::Persistent(agent)).await.map_err(refuse)?;
         let writes: Map<String, Value> =
             activity.writes.into_iter().map(|(state, count)| (state, count.into())).collect();
         Ok(json!({
@@ -97,10 +96,9 @@ impl About {
         }))
     }
 
-    /// Every capability of this gateway with what policy says to it, as far as that can be told without
-    /// arguments.
+    /// Every capability of this gateway with the verdict of policy, as far as it is known without arguments.
     #[must_use]
-    pub fn capabilities(&self, agent: &AgentName, category: Option<&str>, now: sluice_core::Timestamp) -> Vec<Value> {
+    pub fn capabilities(&self, agent: &AgentName, category: Option<&str>, now: sluice_core::UtcMillis) -> Vec<Value> {
         let policy = self.policy.get();
         let nothing = Map::new();
         let wanted = |name: &CapabilityName| category.is_none_or(|category| name.as_str().starts_with(category));
@@ -109,9 +107,9 @@ impl About {
             .iter()
             .filter(|spec| wanted(&spec.name))
             .map(|spec| {
-                let verdict = policy.judge(&Question::new(agent, &spec.name, &nothing, now));
+                let verdict = policy.judge(&PolicyInput::new(agent, &spec.name, &nothing, now));
                 let mut told = super::describe(spec);
-                // Conditions may decide otherwise once there are arguments.
+                // With arguments, conditions may decide otherwise.
                 put(&mut told, "tier_without_arguments", verdict.tier.as_str());
                 told
             })
@@ -126,8 +124,8 @@ impl About {
         offered.iter().filter(|spec| wanted(&spec.name)).map(super::describe).collect()
     }
 
-    async fn session(&self, ask: &Ask) -> Result<Value, Refusal> {
-        let tainted = self.store.any_tainted(ask.action.agent().clone()).await.map_err(refuse)?;
+    async fn session(&self, ask: &ServiceRead) -> Result<Value, Refusal> {
+        let tainted = self.store.has_tainted_session(ask.action.agent().clone()).await.map_err(refuse)?;
         let Some(id) = ask.session else { return Ok(json!({"session_id": null, "tainted": tainted})) };
         let session = self.store.session(id).await.map_err(refuse)?;
         let session = session.ok_or_else(|| Refusal::new(Code::IdentitySession))?;
@@ -137,7 +135,7 @@ impl About {
         }))
     }
 
-    fn rules(&self, agent: &AgentName, now: sluice_core::Timestamp) -> Value {
+    fn rules(&self, agent: &AgentName, now: sluice_core::UtcMillis) -> Value {
         let policy = self.policy.get();
         let nothing = Map::new();
         let tiers: Map<String, Value> = self
@@ -145,14 +143,14 @@ impl About {
             .offered()
             .iter()
             .map(|spec| {
-                let verdict = policy.judge(&Question::new(agent, &spec.name, &nothing, now));
+                let verdict = policy.judge(&PolicyInput::new(agent, &spec.name, &nothing, now));
                 (spec.name.to_string(), verdict.tier.as_str().into())
             })
             .collect();
         json!({"version": policy.version(), "agent": agent, "tiers_without_arguments": tiers})
     }
 
-    /// Folders an agent may name.
+    /// The folders that an agent may name.
     #[must_use]
     pub fn folders_of(&self, agent: &AgentName) -> Vec<String> {
         let open = |agents: &[AgentName]| agents.is_empty() || agents.contains(agent);
@@ -160,8 +158,8 @@ impl About {
     }
 }
 
-/// `5m` as a span.
-fn window_of(text: &str) -> Option<Span> {
+/// Parses a span such as `5m`.
+fn window_of(text: &str) -> Option<Millis> {
     let unit = text.chars().next_back()?;
     let number: u64 = text.strip_suffix(unit)?.parse().ok().filter(|number| *number > 0)?;
     let seconds = match unit {
@@ -170,10 +168,10 @@ fn window_of(text: &str) -> Option<Span> {
         'h' => number.checked_mul(3_600)?,
         _ => return None,
     };
-    (seconds <= 168 * 3_600).then(|| Span::from_secs(seconds))
+    (seconds <= 168 * 3_600).then(|| Millis::from_secs(seconds))
 }
 
-fn time(ask: &Ask, zone: Option<&str>) -> Result<Value, Refusal> {
+fn time(ask: &ServiceRead, zone: Option<&str>) -> Result<Value, Refusal> {
     let now = jiff::Timestamp::from_millisecond(ask.now.as_millis()).map_err(|_| Refusal::new(Code::GatewayClock))?;
     let zone = zone.unwrap_or("UTC");
     let local = now
@@ -186,15 +184,15 @@ fn time(ask: &Ask, zone: Option<&str>) -> Result<Value, Refusal> {
 }
 
 fn refuse(error: StoreError) -> Refusal {
-    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).because(error)
+    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).with_source(error)
 }
 
-/// Nothing here changes anything, so nothing can be prepared, performed or undone.
-fn nothing<'a, Out: Send + 'a>() -> Work<'a, Result<Out, Trouble>> {
-    Box::pin(std::future::ready(Err(Trouble::refused(Code::GatewayUnsupported))))
+/// This service changes nothing, so nothing can be prepared, performed or undone.
+fn nothing<'a, Out: Send + 'a>() -> BoxedFuture<'a, Result<Out, WriteError>> {
+    Box::pin(std::future::ready(Err(WriteError::refused(Code::GatewayUnsupported))))
 }
 
-impl Service for About {
+impl Service for AboutService {
     fn is_local(&self) -> bool {
         true
     }
@@ -206,25 +204,34 @@ impl Service for About {
     fn offers(&self, capability: &CapabilityName) -> bool {
         NAMES.contains(&capability.as_str())
     }
-    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    fn read<'a>(&'a self, ask: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         Box::pin(self.answer(ask))
     }
-    fn prepare<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+    fn prepare<'a>(&'a self, _: &'a Hold) -> BoxedFuture<'a, Result<PreparedWrite, WriteError>> {
         nothing()
     }
-    fn perform<'a>(&'a self, _: Permit, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Result<Performed, Trouble>> {
+    fn perform<'a>(
+        &'a self,
+        _: Permit,
+        _: &'a Hold,
+        _: Option<&'a [u8]>,
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         nothing()
     }
-    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
-        Box::pin(std::future::ready(Found::Absent))
+    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> BoxedFuture<'a, LookupOutcome> {
+        Box::pin(std::future::ready(LookupOutcome::Absent))
     }
-    fn present<'a>(&'a self, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+    fn current_fingerprint<'a>(
+        &'a self,
+        _: &'a Hold,
+        _: &'a [u8],
+    ) -> BoxedFuture<'a, Result<ObjectFingerprint, WriteError>> {
         nothing()
     }
-    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         nothing()
     }
-    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
+    fn discard_undo_data<'a>(&'a self, _: &'a [u8]) -> BoxedFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 }

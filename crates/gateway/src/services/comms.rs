@@ -1,7 +1,7 @@
 //! Messages between agents: `comms.send`, `comms.broadcast`, `comms.subscribe`, `comms.receive`.
 //!
-//! Takes words of one agent; gives them to others. Promise: what another agent wrote is outside text for whoever reads it:
-//! it passes the intake, is marked with who wrote it, and brings the taint of its writer along.
+//! Takes messages of one agent; gives them to others. Promise: what another agent wrote is outside text for its reader:
+//! it passes the intake, names its author, and brings the taint of its author along.
 
 use std::sync::Arc;
 
@@ -10,62 +10,62 @@ use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::{MessageId, SessionId};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, AgentName, CapabilityName, ServiceName};
-use sluice_store::{AgentMessage, MessagePriority, NewAgentMessage, Store, StoreError};
+use sluice_store::{AgentMessage, MessagePriority, SendAgentMessage, Store, StoreError};
 
-use super::{Ask, Found, Performed, ReadSource, Service, Trouble, Work};
-use crate::intake::{Incoming, Intake, Reader, Taken, nameless};
+use super::{BoxedFuture, CompletedWrite, LookupOutcome, ReadSource, Service, ServiceRead, WriteError};
+use crate::intake::{ContentRecipient, IncomingItem, Intake, IntakeOutcome, default_session_id};
 use crate::value::put;
 
 /// The longest message, in characters.
 const LONGEST: usize = 16_000;
 /// The longest name of a channel.
 const LONGEST_CHANNEL: usize = 64;
-/// Most messages in one answer.
+/// The most messages in one answer.
 const PAGE: u64 = 50;
-/// Why a session is tainted that read a message of a tainted agent.
+/// The taint reason of a session that read a message of a tainted agent.
 const TAINT: &str = "comms.tainted";
 
 /// Messages between agents.
 #[derive(Debug)]
-pub struct Comms {
+pub struct CommsService {
     store: Arc<Store>,
     intake: Arc<Intake>,
 }
 
 /// A message that an agent wants to send.
-struct Outgoing {
-    to: Recipients,
+struct AgentMessageDraft {
+    to: MessageRecipients,
     channel: Option<String>,
     text: String,
     priority: MessagePriority,
 }
 
-/// Whom a message is for.
-enum Recipients {
+/// The recipients of a message.
+enum MessageRecipients {
     One(AgentName),
-    /// Everybody whose name fits, among those who follow the channel if one is named.
+    /// Every agent whose name fits, limited to followers of the channel if one is named.
     Fitting(Option<String>),
 }
 
-impl Comms {
-    /// On this store; what agents read of each other passes this way in.
+impl CommsService {
+    /// Messages on this store; what agents read of each other passes through this intake.
     #[must_use]
     pub fn new(store: Arc<Store>, intake: Arc<Intake>) -> Self {
         Self { store, intake }
     }
 
-    /// Whom a message reaches.
-    async fn recipients(&self, sender: &AgentName, message: &Outgoing) -> Result<Vec<AgentName>, Refusal> {
+    /// The agents that a message reaches.
+    async fn recipients(&self, sender: &AgentName, message: &AgentMessageDraft) -> Result<Vec<AgentName>, Refusal> {
         let all = self.store.agents().await.map_err(refuse)?;
         let present = all.into_iter().filter(|agent| agent.removed_at.is_none()).map(|agent| agent.name);
         let mut others: Vec<AgentName> = present.filter(|name| name != sender).collect();
         match &message.to {
-            Recipients::One(name) if others.contains(name) => Ok(vec![name.clone()]),
-            Recipients::One(name) => {
+            MessageRecipients::One(name) if others.contains(name) => Ok(vec![name.clone()]),
+            MessageRecipients::One(name) => {
                 let text = format!("there is no other agent `{name}`");
                 Err(Refusal::new(Code::StoreNotFound).with_text(&text))
             }
-            Recipients::Fitting(pattern) => {
+            MessageRecipients::Fitting(pattern) => {
                 if let Some(channel) = &message.channel {
                     let followers = self.store.channel_followers(channel.clone()).await.map_err(refuse)?;
                     others.retain(|name| followers.contains(name));
@@ -78,21 +78,21 @@ impl Comms {
         }
     }
 
-    async fn send(&self, hold: &Hold, permit: Permit) -> Result<Performed, Trouble> {
+    async fn send(&self, hold: &Hold, permit: Permit) -> Result<CompletedWrite, WriteError> {
         let sender = hold.agent().clone();
         if verb(&hold.action) == "subscribe" {
-            let channel = channel_of(hold.action.arguments()).map_err(Trouble::Refused)?;
-            let channel = channel.ok_or_else(|| Trouble::refused(Code::SchemaMissingArgument))?;
+            let channel = channel_of(hold.action.arguments()).map_err(WriteError::Refused)?;
+            let channel = channel.ok_or_else(|| WriteError::refused(Code::SchemaMissingArgument))?;
             self.store.follow_channel(permit.hold(), sender, channel.clone()).await.map_err(trouble)?;
             let result = json!({"channel": channel, "subscription_id": format!("{channel}:{}", hold.agent())});
-            return Ok(Performed { receipt: "subscribed".into(), result, after: None, undo_until: None });
+            return Ok(CompletedWrite { receipt: "subscribed".into(), result, after: None, undo_until: None });
         }
-        let message = Outgoing::read(&hold.action).map_err(Trouble::Refused)?;
-        let recipients = self.recipients(&sender, &message).await.map_err(Trouble::Refused)?;
+        let message = AgentMessageDraft::read(&hold.action).map_err(WriteError::Refused)?;
+        let recipients = self.recipients(&sender, &message).await.map_err(WriteError::Refused)?;
         let (wanted, id) = (recipients.len(), MessageId::from_bits(permit.hold().bits()));
-        let tainted = self.store.any_tainted(sender.clone()).await.map_err(trouble)?;
-        let Outgoing { channel, text, priority, .. } = message;
-        let new = NewAgentMessage { hold: permit.hold(), sender, recipients, channel, text, priority, tainted };
+        let tainted = self.store.has_tainted_session(sender.clone()).await.map_err(trouble)?;
+        let AgentMessageDraft { channel, text, priority, .. } = message;
+        let new = SendAgentMessage { hold: permit.hold(), sender, recipients, channel, text, priority, tainted };
         let reached = self.store.send_message(new).await.map_err(trouble)?;
         let mut result = json!({"message_id": id, "status": "queued", "delivery_count": reached.len()});
         if reached.len() < wanted {
@@ -102,10 +102,10 @@ impl Comms {
             put(&mut result, "to", to.as_str());
         }
         let receipt = format!("queued for {} agents", reached.len());
-        Ok(Performed { receipt, result, after: None, undo_until: None })
+        Ok(CompletedWrite { receipt, result, after: None, undo_until: None })
     }
 
-    async fn receive(&self, ask: &Ask) -> Result<Value, Refusal> {
+    async fn receive(&self, ask: &ServiceRead) -> Result<Value, Refusal> {
         let arguments = ask.action.arguments();
         let limit = arguments.get("limit").and_then(Value::as_u64).unwrap_or(10).clamp(1, PAGE);
         let limit = u32::try_from(limit).unwrap_or(10);
@@ -120,16 +120,16 @@ impl Comms {
         let takes = arguments.get("acknowledge").and_then(Value::as_bool).unwrap_or(true) && !messages.is_empty();
         let taken = if takes { u32::try_from(messages.len()).unwrap_or(u32::MAX) } else { 0 };
         if takes {
-            // Only now: what could not be screened waits on.
+            // Marked as read only now: messages that could not be screened stay queued.
             let ids = messages.iter().map(|message| message.id).collect();
             self.store.take_messages(agent.clone(), ids).await.map_err(refuse)?;
         }
         Ok(json!({"messages": shown, "remaining": waiting.saturating_sub(taken)}))
     }
 
-    /// One message as its reader is given it.
-    async fn shown(&self, ask: &Ask, message: &AgentMessage) -> Result<Value, Refusal> {
-        let item = Incoming {
+    /// One message in the form that its reader gets.
+    async fn shown(&self, ask: &ServiceRead, message: &AgentMessage) -> Result<Value, Refusal> {
+        let item = IncomingItem {
             bytes: message.text.clone().into_bytes(),
             declared: Some("text/plain; charset=utf-8".into()),
             service: ServiceName::new("comms").map_err(|_| Refusal::new(Code::GatewayInternal))?,
@@ -137,7 +137,7 @@ impl Comms {
             author: format!("agent {}", message.sender),
             at: ask.now,
             beside: message.channel.clone(),
-            reader: Some(Reader::of(ask)),
+            reader: Some(ContentRecipient::of(ask)),
             enveloped: false,
         };
         let mut shown = json!({
@@ -145,25 +145,25 @@ impl Comms {
             "priority": message.priority.as_str(), "sent_at": message.sent_at.to_string(), "untrusted": true,
         });
         match self.intake.take_in(&item).await? {
-            Taken::Clean(cleaned) => {
+            IntakeOutcome::Clean(cleaned) => {
                 put(&mut shown, "message", cleaned.text);
                 if let Some(finding) = cleaned.withheld {
                     put(&mut shown, "withheld", json!({"finding_id": finding}));
                 }
             }
-            Taken::Refused { code } => put(&mut shown, "message_refused", code),
+            IntakeOutcome::Refused { code } => put(&mut shown, "message_refused", code),
         }
         if message.tainted {
-            // Whoever reads it has read what its writer had read, at second hand.
+            // The reader has now indirectly read what the author had read.
             put(&mut shown, "tainted", true);
-            let session = ask.session.unwrap_or_else(|| nameless(ask.action.agent()));
+            let session = ask.session.unwrap_or_else(|| default_session_id(ask.action.agent()));
             self.store.taint_session(session, TAINT.to_owned()).await.map_err(refuse)?;
         }
         Ok(shown)
     }
 }
 
-impl Outgoing {
+impl AgentMessageDraft {
     fn read(action: &Action) -> Result<Self, Refusal> {
         let arguments = action.arguments();
         let wrong = |text: &str| Refusal::new(Code::SchemaWrongType).with_text(text);
@@ -181,7 +181,7 @@ impl Outgoing {
         let to = match verb(action) {
             "send" => {
                 let name = AgentName::new(text("to").unwrap_or_default());
-                Recipients::One(name.map_err(|_| Refusal::new(Code::SchemaBadName))?)
+                MessageRecipients::One(name.map_err(|_| Refusal::new(Code::SchemaBadName))?)
             }
             _ => {
                 let filter = arguments.get("filter").and_then(Value::as_object);
@@ -192,7 +192,7 @@ impl Outgoing {
                 if pattern.is_some_and(|pattern| !pattern.is_string()) {
                     return Err(wrong("`name_pattern` is a text such as `shop-*`"));
                 }
-                Recipients::Fitting(pattern.and_then(Value::as_str).map(str::to_owned))
+                MessageRecipients::Fitting(pattern.and_then(Value::as_str).map(str::to_owned))
             }
         };
         Ok(Self { to, channel: channel_of(arguments)?, text: message.to_owned(), priority })
@@ -209,7 +209,7 @@ fn channel_of(arguments: &Map<String, Value>) -> Result<Option<String>, Refusal>
     Ok(Some(channel.to_owned()))
 }
 
-/// Whether a name fits a pattern in which `*` stands for anything at the end or the beginning.
+/// Whether a name fits a pattern, in which `*` at the beginning or end stands for anything.
 fn fits(pattern: &str, name: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(rest), Some(_)) => name.contains(rest.strip_suffix('*').unwrap_or(rest)),
@@ -224,19 +224,21 @@ fn verb(action: &Action) -> &str {
 }
 
 fn refuse(error: StoreError) -> Refusal {
-    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).because(error)
+    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).with_source(error)
 }
 
-fn trouble(error: StoreError) -> Trouble {
+fn trouble(error: StoreError) -> WriteError {
     let no = refuse(error);
     match no.code() {
-        Code::StateQuota => Trouble::Refused(no.with_text("too much waits for them; they have to receive it first")),
-        Code::StoreNotFound => Trouble::Refused(no),
-        _ => Trouble::NotDone(no),
+        Code::StateQuota => {
+            WriteError::Refused(no.with_text("the recipients have too many unread messages; retry later"))
+        }
+        Code::StoreNotFound => WriteError::Refused(no),
+        _ => WriteError::NotDone(no),
     }
 }
 
-impl Service for Comms {
+impl Service for CommsService {
     fn is_local(&self) -> bool {
         true
     }
@@ -249,17 +251,17 @@ impl Service for Comms {
         ["comms.send", "comms.broadcast", "comms.subscribe", "comms.receive"].contains(&capability.as_str())
     }
 
-    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+    fn check_feasible<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> BoxedFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
             if verb(action) == "subscribe" {
                 return channel_of(action.arguments()).map(drop);
             }
-            let message = Outgoing::read(action)?;
+            let message = AgentMessageDraft::read(action)?;
             self.recipients(action.agent(), &message).await.map(drop)
         })
     }
 
-    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    fn read<'a>(&'a self, ask: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         Box::pin(self.receive(ask))
     }
 
@@ -268,12 +270,12 @@ impl Service for Comms {
         permit: Permit,
         hold: &'a Hold,
         _: Option<&'a [u8]>,
-    ) -> Work<'a, Result<Performed, Trouble>> {
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(self.send(hold, permit))
     }
 
-    /// Sending it again is sending it once.
-    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
-        Box::pin(std::future::ready(Found::Absent))
+    /// A repeat has no further effect.
+    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> BoxedFuture<'a, LookupOutcome> {
+        Box::pin(std::future::ready(LookupOutcome::Absent))
     }
 }

@@ -1,9 +1,9 @@
-//! The filesystem service: files below the folders an operator opened.
+//! The filesystem service: files inside the folders that an operator opened.
 //!
-//! Takes reads and permitted writes on absolute paths; answers from the disk itself. Promise: nothing
-//! outside an opened root is ever read, listed or written, whatever a path looks like and whoever swaps
-//! names meanwhile; a write is whole or absent; what it replaced is kept until it can no longer be
-//! undone; and a write that was cut off is settled by looking, not by asking a person.
+//! Takes reads and permitted writes on absolute paths; answers from the disk itself. Promise: nothing outside an opened
+//! root is read, listed or written, however a path is written and even if names are swapped meanwhile; a write is
+//! complete or absent; the replaced content is kept until it can no longer be undone; and the outcome of an interrupted
+//! write is read from the disk, without asking a person.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,109 +11,113 @@ use serde_json::Value;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::policy::LivePolicy;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
-use sluice_core::{Action, AgentName, CapabilityName, Clock, HoldId, Span};
-use sluice_store::{Store, WrittenFiles};
+use sluice_core::rollback::ObjectFingerprint;
+use sluice_core::{Action, AgentName, CapabilityName, Clock, HoldId, Millis};
+use sluice_store::{RecordWrittenFiles, Store};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use self::arguments::Arguments;
-use self::plan::{Plan, Working};
-use self::put::trouble;
-use self::roots::{Place, Scope};
-use self::screen::{Screen, Screening};
-use self::sight::Sight;
-use self::watch::Watches;
-use super::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
-use crate::intake::{Intake, Reader};
+use self::arguments::FileArguments;
+use self::plan::{FilePlan, FilePlanContext};
+use self::roots::{OpenedRoots, RootedPath};
+use self::screen::{CallFileScreen, FileScreener};
+use self::staged_file::trouble;
+use self::visibility::FolderVisibility;
+use self::watch::FileWatchTable;
+use super::{BoxedFuture, CompletedWrite, LookupOutcome, PreparedWrite, ReadSource, Service, ServiceRead, WriteError};
+use crate::intake::{ContentRecipient, Intake};
 
 mod arguments;
-mod carry;
 pub(crate) mod client_files;
 mod content;
 mod edit;
+pub(crate) mod fingerprint;
 mod found;
 mod hosting;
 mod open;
+mod perform;
 mod plan;
-pub(crate) mod print;
-mod put;
 mod read;
 pub(crate) mod roots;
 mod screen;
 mod search;
-mod sight;
+mod staged_file;
 mod trash;
+mod visibility;
 mod walk;
 mod watch;
 
-pub(crate) use hosting::{HostedFolder, HostedText};
-pub use roots::{Agents, Root, Roots, StartError};
-pub use watch::{Change, ChangeKind, Changes};
+pub(crate) use hosting::{HostedFolder, HostedTextOutcome};
+pub use roots::{AgentRoot, AgentRoots, FilesystemOpenError, RootAgents};
+pub use watch::{FileChange, FileChangeKind, FileChanges};
 
-/// How many calls are worked on at the same time. Each may hold a file or two in memory.
+/// How many calls are processed at the same time. Each may hold a file or two in memory.
 const AT_ONCE: usize = 4;
 
 /// The service.
 #[derive(Debug, Clone)]
-pub struct Files(Arc<Inner>);
+pub struct FilesystemService(Arc<FilesystemInner>);
 
 #[derive(Debug)]
-struct Inner {
-    scope: Scope,
-    watches: Watches,
-    clock: Shared,
+struct FilesystemInner {
+    scope: OpenedRoots,
+    watches: FileWatchTable,
+    clock: SharedClock,
     /// Bounds the memory and the threads of this service.
     turns: Arc<Semaphore>,
-    /// Writes of this gateway check and replace one at a time.
+    /// A lock: writes of this gateway check and replace one at a time.
     writing: Mutex<()>,
-    /// Screens what agents are shown; nothing where the files are only worked on.
-    screening: Option<Screening>,
+    /// Screens what agents are shown; none if no agent is shown anything.
+    screening: Option<FileScreener>,
 }
 
-/// A clock that can stand in a struct that is printed.
-struct Shared(Arc<dyn Clock>);
+/// A clock inside a struct that implements `Debug`.
+struct SharedClock(Arc<dyn Clock>);
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SharedClock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Clock")
     }
 }
 
-impl Files {
+impl FilesystemService {
     /// Opens every root.
     ///
     /// # Errors
     /// When a root cannot be opened or the kernel cannot confine paths to it.
-    pub fn new(roots: Roots, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
-        Ok(Self::start(Scope::open(roots)?, clock, None))
+    pub fn new(roots: AgentRoots, clock: Arc<dyn Clock>) -> Result<Self, FilesystemOpenError> {
+        Ok(Self::start(OpenedRoots::open(roots)?, clock, None))
     }
 
-    /// Opens every root; what lies below a folder is judged by these rules, too, and what agents are shown of files
-    /// that are not the person's own passes this way in.
+    /// Opens every root. Entries inside a folder are judged by these rules too, and file content that is not the
+    /// person's own passes through this intake before agents see it.
     ///
     /// # Errors
-    /// As [`Files::new`].
+    /// As [`FilesystemService::new`].
     pub fn screened(
         (policy, intake, store): (Arc<LivePolicy>, Arc<Intake>, Arc<Store>),
-        roots: Roots,
+        roots: AgentRoots,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self, StartError> {
-        Ok(Self::start(Scope::open(roots)?.judged_by(policy), clock, Some(Screening::new(intake, store))))
+    ) -> Result<Self, FilesystemOpenError> {
+        Ok(Self::start(OpenedRoots::open(roots)?.judged_by(policy), clock, Some(FileScreener::new(intake, store))))
     }
 
-    fn start(scope: Scope, clock: Arc<dyn Clock>, screening: Option<Screening>) -> Self {
-        let watches = Watches::new(Arc::clone(&clock));
+    fn start(scope: OpenedRoots, clock: Arc<dyn Clock>, screening: Option<FileScreener>) -> Self {
+        let watches = FileWatchTable::new(Arc::clone(&clock));
         let turns = Arc::new(Semaphore::new(AT_ONCE));
         let writing = Mutex::new(());
-        Self(Arc::new(Inner { scope, watches, clock: Shared(clock), turns, writing, screening }))
+        Self(Arc::new(FilesystemInner { scope, watches, clock: SharedClock(clock), turns, writing, screening }))
     }
 
-    /// The changes of a watch without the names that are kept from agents.
+    /// The changes of a watch without the names that are withheld from agents.
     ///
     /// # Errors
     /// When they cannot be screened.
-    pub async fn screen_changes(&self, reader: Reader, mut changes: Changes) -> Result<Changes, Refusal> {
+    pub async fn screen_changes(
+        &self,
+        reader: ContentRecipient,
+        mut changes: FileChanges,
+    ) -> Result<FileChanges, Refusal> {
         let runtime = Handle::current();
         let screened = self.blocking(move |inner| {
             let Some(first) = changes.events.first() else { return Ok(changes) };
@@ -127,32 +131,38 @@ impl Files {
         screened.await.unwrap_or_else(|| Err(broken()))
     }
 
-    /// The one absolute spelling of a path, for policy to judge. Looks at no file.
+    /// The only absolute spelling of a path, for policy to judge. Does not access the disk.
     ///
     /// # Errors
-    /// When it is not a path below a root that is open to the agent.
+    /// When it is not a path inside a root that is open to the agent.
     pub fn normalise(&self, agent: &AgentName, text: &str) -> Result<String, Refusal> {
         self.0.scope.normalise(agent, text)
     }
 
-    /// The roots open to an agent, and whether each is only read.
+    /// The roots open to an agent, and whether each is read-only.
     #[must_use]
     pub fn roots_of(&self, agent: &AgentName) -> Vec<(String, bool)> {
         self.0.scope.open_to(agent).map(|ground| (ground.path.clone(), ground.read_only)).collect()
     }
 
-    /// What a watch of this agent saw after a number; nothing if it has no such watch.
+    /// The changes of this agent's watch after a number; nothing if there is no such watch.
     #[must_use]
-    pub fn changes(&self, agent: &AgentName, watch_id: &str, after: u64) -> Option<Changes> {
+    pub fn changes(&self, agent: &AgentName, watch_id: &str, after: u64) -> Option<FileChanges> {
         self.0.watches.changes(&self.0.scope, agent, watch_id, after)
     }
 
-    /// As [`Files::changes`], but waits for the first one, at most so long.
-    pub async fn changes_within(&self, agent: &AgentName, watch_id: &str, after: u64, wait: Span) -> Option<Changes> {
+    /// Like [`FilesystemService::changes`], but waits for the first change, up to the given time.
+    pub async fn changes_within(
+        &self,
+        agent: &AgentName,
+        watch_id: &str,
+        after: u64,
+        wait: Millis,
+    ) -> Option<FileChanges> {
         let look = async {
             loop {
                 let mut heard = std::pin::pin!(self.0.watches.heard.notified());
-                // From here on nothing that happens is missed.
+                // From here on no change is missed.
                 heard.as_mut().enable();
                 let changes = self.changes(agent, watch_id, after)?;
                 if !changes.events.is_empty() || changes.overflow {
@@ -169,7 +179,7 @@ impl Files {
 
     /// The writes for which old contents lie in a trash.
     pub async fn kept(&self) -> Vec<HoldId> {
-        let look = |inner: &Inner| {
+        let look = |inner: &FilesystemInner| {
             let now = inner.clock.0.now();
             let all = inner.scope.grounds.iter().map(|ground| trash::kept(ground, now).unwrap_or_default());
             all.flatten().collect()
@@ -177,9 +187,9 @@ impl Files {
         self.blocking(look).await.unwrap_or_default()
     }
 
-    /// Removes what was kept for a write that can no longer be undone.
+    /// Deletes what was kept for a write that can no longer be undone.
     pub async fn sweep(&self, hold: HoldId) {
-        let sweep = move |inner: &Inner| {
+        let sweep = move |inner: &FilesystemInner| {
             inner
                 .scope
                 .grounds
@@ -192,17 +202,20 @@ impl Files {
         }
     }
 
-    /// Ends a watch of this agent; whether there was one.
+    /// Ends a watch of this agent. Returns whether there was one.
     pub fn unwatch(&self, agent: &AgentName, watch_id: &str) -> bool {
         self.0.watches.end(agent, watch_id)
     }
 
-    /// Runs work that blocks, on a thread that may. Gives nothing if the work itself broke down.
-    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> T + Send + 'static) -> Option<T> {
+    /// Runs blocking work on a thread for it. Returns nothing if the work panicked.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&FilesystemInner) -> T + Send + 'static,
+    ) -> Option<T> {
         let turn = Arc::clone(&self.0.turns).acquire_owned().await.ok()?;
         let inner = Arc::clone(&self.0);
         let work = move || {
-            // Given back when the work ends, even if nobody waits for it any more.
+            // Released when the work ends, even if nobody waits for it any more.
             let _turn = turn;
             work(&inner)
         };
@@ -210,22 +223,22 @@ impl Files {
     }
 }
 
-impl Inner {
-    /// What the rules in force let this call see below a folder.
-    fn sight(&self, ask: &Asked, place: &Place) -> Sight {
-        Sight::of(&self.scope, &ask.action, place, self.clock.0.now())
+impl FilesystemInner {
+    /// The part of a folder that the rules in force let this call see.
+    fn sight(&self, ask: &FilesystemRead, place: &RootedPath) -> FolderVisibility {
+        FolderVisibility::of(&self.scope, &ask.action, place, self.clock.0.now())
     }
 
-    /// The screen of a call, if what agents are shown is screened.
-    fn screen(&self, runtime: Handle, reader: Reader) -> Result<Option<Screen<'_>>, Refusal> {
+    /// The screen for a call, if content is screened.
+    fn screen(&self, runtime: Handle, reader: ContentRecipient) -> Result<Option<CallFileScreen<'_>>, Refusal> {
         self.screening
             .as_ref()
             .map(|screening| screening.of(&self.scope, (runtime, reader), self.clock.0.now()))
             .transpose()
     }
 
-    fn answer(&self, ask: &Asked, runtime: Handle) -> Result<Value, Refusal> {
-        let arguments = Arguments(ask.action.arguments());
+    fn answer(&self, ask: &FilesystemRead, runtime: Handle) -> Result<Value, Refusal> {
+        let arguments = FileArguments(ask.action.arguments());
         let place = self.scope.locate(ask.action.agent(), arguments.need("path")?)?;
         let screen = self.screen(runtime, ask.reader.clone())?;
         let mut answer = self.found(ask, (arguments, place.clone()), screen.as_ref())?;
@@ -237,9 +250,9 @@ impl Inner {
 
     fn found(
         &self,
-        ask: &Asked,
-        (arguments, place): (Arguments<'_>, Place),
-        screen: Option<&Screen<'_>>,
+        ask: &FilesystemRead,
+        (arguments, place): (FileArguments<'_>, RootedPath),
+        screen: Option<&CallFileScreen<'_>>,
     ) -> Result<Value, Refusal> {
         match ask.action.capability().as_str() {
             "filesystem.read" => read::read(&self.scope, &place, arguments, screen),
@@ -252,24 +265,27 @@ impl Inner {
             "filesystem.watch" => {
                 let watch_id = format!("watch_{:032x}", ask.call.bits());
                 let (agent, sight) = (ask.action.agent(), self.sight(ask, &place));
-                self.watches.begin(&self.scope, watch::Begin { agent, place, watch_id, arguments, sight })
+                self.watches.begin(&self.scope, watch::NewFileWatch { agent, place, watch_id, arguments, sight })
             }
             _ => Err(Refusal::new(Code::GatewayUnsupported)),
         }
     }
 
-    fn prepare(&self, hold: &Hold, runtime: &Handle) -> Result<Prepared, Refusal> {
-        let Some(plan) = plan::make(&self.scope, hold, self.clock.0.now())? else { return Ok(Prepared::default()) };
+    fn prepare(&self, hold: &Hold, runtime: &Handle) -> Result<PreparedWrite, Refusal> {
+        let Some(plan) = plan::make(&self.scope, hold, self.clock.0.now())? else {
+            return Ok(PreparedWrite::default());
+        };
         self.note_written(hold, &plan, runtime)?;
-        Ok(Prepared { handle: None, before: Some((plan.write()?, plan.before())) })
+        Ok(PreparedWrite { handle: None, before: Some((plan.write()?, plan.before())) })
     }
 
-    /// Remembers what an agent is about to write into a trusted folder: whoever reads it reads the agent's words.
-    fn note_written(&self, hold: &Hold, plan: &Plan, runtime: &Handle) -> Result<(), Refusal> {
+    /// Remembers what an agent is about to write into a trusted folder: for a later reader, this content comes from an
+    /// agent.
+    fn note_written(&self, hold: &Hold, plan: &FilePlan, runtime: &Handle) -> Result<(), Refusal> {
         let Some(screening) = &self.screening else { return Ok(()) };
-        // What is only copied or moved from one trusted folder to another stays whose it was.
+        // A copy or move from one trusted folder to another does not change the author.
         let source =
-            Arguments(hold.action.arguments()).text("source").map(|path| self.scope.locate(hold.agent(), path));
+            FileArguments(hold.action.arguments()).text("source").map(|path| self.scope.locate(hold.agent(), path));
         if let Some(Ok(source)) = source
             && self.scope.ground(&source)?.trusted
         {
@@ -282,13 +298,18 @@ impl Inner {
         if files.is_empty() || hold.action.capability().as_str() == "filesystem.restore" {
             return Ok(());
         }
-        let written = WrittenFiles { hold: hold.id, agent: hold.agent().clone(), files };
-        let noted = runtime.block_on(screening.store().note_written(written));
-        noted.map_err(|error| Refusal::new(Code::FilesFailed).because(error))
+        let written = RecordWrittenFiles { hold: hold.id, agent: hold.agent().clone(), files };
+        let noted = runtime.block_on(screening.store().record_written_files(written));
+        noted.map_err(|error| Refusal::new(Code::FilesFailed).with_source(error))
     }
 
-    fn perform(&self, permit: Permit, before: Option<&[u8]>, call: (Handle, Reader)) -> Result<Performed, Trouble> {
-        let working = Working {
+    fn perform(
+        &self,
+        permit: Permit,
+        before: Option<&[u8]>,
+        call: (Handle, ContentRecipient),
+    ) -> Result<CompletedWrite, WriteError> {
+        let working = FilePlanContext {
             keeps: true,
             scope: &self.scope,
             hold: permit.hold(),
@@ -297,52 +318,52 @@ impl Inner {
         };
         let screen = self.screen(call.0, call.1).map_err(trouble)?;
         let Some(before) = before else { return show(working, screen.as_ref()) };
-        let plan = Plan::read(before).map_err(trouble)?;
+        let plan = FilePlan::read(before).map_err(trouble)?;
         if plan.hold != permit.hold() {
-            return Err(Trouble::refused(Code::ExecuteRefusedMismatch));
+            return Err(WriteError::refused(Code::ExecuteRefusedMismatch));
         }
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        carry::perform(working, &plan, screen.as_ref())
+        perform::perform(working, &plan, screen.as_ref())
     }
 
-    fn undo(&self, done: &Hold, before: &[u8]) -> Result<Performed, Trouble> {
-        let plan = Plan::read(before).map_err(trouble)?;
+    fn undo(&self, done: &Hold, before: &[u8]) -> Result<CompletedWrite, WriteError> {
+        let plan = FilePlan::read(before).map_err(trouble)?;
         if plan.hold != done.id {
-            return Err(Trouble::refused(Code::ExecuteRefusedMismatch));
+            return Err(WriteError::refused(Code::ExecuteRefusedMismatch));
         }
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        carry::undo(&self.scope, &plan)
+        perform::undo(&self.scope, &plan)
     }
 
-    fn look_up(&self, hold: &Hold, before: Option<&[u8]>) -> Found {
-        // A call that only shows leaves nothing, and can be repeated.
-        let Some(before) = before else { return Found::Absent };
-        match Plan::read(before) {
-            Ok(plan) if hold.reverses.is_some() => carry::look_up_undo(&self.scope, &plan),
-            Ok(plan) => carry::look_up(&self.scope, &hold.action, &plan),
-            Err(_) => Found::Unknown,
+    fn look_up(&self, hold: &Hold, before: Option<&[u8]>) -> LookupOutcome {
+        // A dry run has no effect and can be repeated.
+        let Some(before) = before else { return LookupOutcome::Absent };
+        match FilePlan::read(before) {
+            Ok(plan) if hold.reverses.is_some() => perform::look_up_undo(&self.scope, &plan),
+            Ok(plan) => perform::look_up(&self.scope, &hold.action, &plan),
+            Err(_) => LookupOutcome::Unknown,
         }
     }
 
-    fn present(&self, before: &[u8]) -> Result<Fingerprint, Refusal> {
-        let plan = Plan::read(before)?;
+    fn present(&self, before: &[u8]) -> Result<ObjectFingerprint, Refusal> {
+        let plan = FilePlan::read(before)?;
         plan.look(&self.scope).map(|now| plan.with(&now))
     }
 }
 
-/// What is needed of a read once it is on another thread.
-struct Asked {
+/// The part of a read that its worker thread needs.
+struct FilesystemRead {
     action: Action,
     call: sluice_core::CallId,
-    reader: Reader,
+    reader: ContentRecipient,
 }
 
-/// Lists in answers, and where in an entry the name is.
+/// The lists in answers, and the field of an entry that holds its name.
 const LISTS: [(&str, &str); 5] =
     [("entries", "name"), ("matches", "path"), ("groups", "key"), ("counts", "key"), ("files", "")];
 
-/// Takes names out of an answer that are kept from agents: a name can be an attack as well as a content.
-fn hide_names(screen: &Screen<'_>, place: &Place, answer: &mut Value) -> Result<(), Refusal> {
+/// Removes names from an answer that are withheld from agents: a name can be an attack, like content.
+fn hide_names(screen: &CallFileScreen<'_>, place: &RootedPath, answer: &mut Value) -> Result<(), Refusal> {
     let Some(answer) = answer.as_object_mut() else { return Ok(()) };
     for (list, key) in LISTS {
         let Some(entries) = answer.get_mut(list).and_then(Value::as_array_mut) else { continue };
@@ -360,16 +381,21 @@ fn hide_names(screen: &Screen<'_>, place: &Place, answer: &mut Value) -> Result<
     Ok(())
 }
 
-/// An edit that is only shown.
-fn show(working: Working<'_>, screen: Option<&Screen<'_>>) -> Result<Performed, Trouble> {
+/// An edit as a dry run.
+fn show(working: FilePlanContext<'_>, screen: Option<&CallFileScreen<'_>>) -> Result<CompletedWrite, WriteError> {
     if working.action.capability().as_str() != "filesystem.edit" || !working.arguments().flag("dry_run") {
-        return Err(Trouble::Refused(Refusal::new(Code::FilesFailed).because("a write without its plan")));
+        return Err(WriteError::Refused(Refusal::new(Code::FilesFailed).with_source("a write has no plan")));
     }
     let edit = working.edit().map_err(trouble)?;
-    Ok(Performed { receipt: "shown".into(), result: edit.answer("preview", screen), after: None, undo_until: None })
+    Ok(CompletedWrite {
+        receipt: "shown".into(),
+        result: edit.answer("preview", screen),
+        after: None,
+        undo_until: None,
+    })
 }
 
-impl Service for Files {
+impl Service for FilesystemService {
     fn is_local(&self) -> bool {
         true
     }
@@ -382,12 +408,12 @@ impl Service for Files {
         capability.as_str().starts_with("filesystem.")
     }
 
-    fn described(&self, action: &Action) -> Vec<String> {
+    fn describe_targets(&self, action: &Action) -> Vec<String> {
         action.found().to_vec()
     }
 
-    /// Says no early, too: the write is worked out for it.
-    fn found<'a>(&'a self, action: &'a Action) -> Work<'a, Result<Vec<String>, Refusal>> {
+    /// Also refuses early, because it computes the write.
+    fn describe_current_state<'a>(&'a self, action: &'a Action) -> BoxedFuture<'a, Result<Vec<String>, Refusal>> {
         if !changes_files(action.capability()) {
             return Box::pin(std::future::ready(Ok(Vec::new())));
         }
@@ -398,15 +424,16 @@ impl Service for Files {
         })
     }
 
-    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    fn read<'a>(&'a self, ask: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         Box::pin(async move {
-            let asked = Asked { action: ask.action.clone(), call: ask.call, reader: Reader::of(ask) };
+            let asked =
+                FilesystemRead { action: ask.action.clone(), call: ask.call, reader: ContentRecipient::of(ask) };
             let runtime = Handle::current();
             self.blocking(move |inner| inner.answer(&asked, runtime)).await.unwrap_or_else(|| Err(broken()))
         })
     }
 
-    fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+    fn prepare<'a>(&'a self, hold: &'a Hold) -> BoxedFuture<'a, Result<PreparedWrite, WriteError>> {
         Box::pin(async move {
             let (hold, runtime) = (hold.clone(), Handle::current());
             let prepared = self.blocking(move |inner| inner.prepare(&hold, &runtime)).await;
@@ -419,22 +446,26 @@ impl Service for Files {
         permit: Permit,
         hold: &'a Hold,
         before: Option<&'a [u8]>,
-    ) -> Work<'a, Result<Performed, Trouble>> {
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(async move {
-            let (before, call) = (before.map(<[u8]>::to_vec), (Handle::current(), Reader::of_write(hold)));
+            let (before, call) = (before.map(<[u8]>::to_vec), (Handle::current(), ContentRecipient::of_write(hold)));
             let performed = self.blocking(move |inner| inner.perform(permit, before.as_deref(), call)).await;
-            performed.unwrap_or(Err(Trouble::Unclear))
+            performed.unwrap_or(Err(WriteError::Unclear))
         })
     }
 
-    fn look_up<'a>(&'a self, hold: &'a Hold, before: Option<&'a [u8]>) -> Work<'a, Found> {
+    fn look_up<'a>(&'a self, hold: &'a Hold, before: Option<&'a [u8]>) -> BoxedFuture<'a, LookupOutcome> {
         Box::pin(async move {
             let (hold, before) = (hold.clone(), before.map(<[u8]>::to_vec));
-            self.blocking(move |inner| inner.look_up(&hold, before.as_deref())).await.unwrap_or(Found::Unknown)
+            self.blocking(move |inner| inner.look_up(&hold, before.as_deref())).await.unwrap_or(LookupOutcome::Unknown)
         })
     }
 
-    fn present<'a>(&'a self, _done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+    fn current_fingerprint<'a>(
+        &'a self,
+        _done: &'a Hold,
+        before: &'a [u8],
+    ) -> BoxedFuture<'a, Result<ObjectFingerprint, WriteError>> {
         Box::pin(async move {
             let before = before.to_vec();
             let present = self.blocking(move |inner| inner.present(&before)).await;
@@ -442,7 +473,12 @@ impl Service for Files {
         })
     }
 
-    fn undo<'a>(&'a self, permit: Permit, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+    fn undo<'a>(
+        &'a self,
+        permit: Permit,
+        done: &'a Hold,
+        before: &'a [u8],
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(async move {
             let (done, before) = (done.clone(), before.to_vec());
             let undone = self.blocking(move |inner| {
@@ -450,15 +486,15 @@ impl Service for Files {
                 let _spent = permit;
                 inner.undo(&done, &before)
             });
-            undone.await.unwrap_or(Err(Trouble::Unclear))
+            undone.await.unwrap_or(Err(WriteError::Unclear))
         })
     }
 
-    fn forget<'a>(&'a self, before: &'a [u8]) -> Work<'a, ()> {
+    fn discard_undo_data<'a>(&'a self, before: &'a [u8]) -> BoxedFuture<'a, ()> {
         Box::pin(async move {
             let before = before.to_vec();
-            let forgotten =
-                self.blocking(move |inner| Plan::read(&before).and_then(|plan| carry::forget(&inner.scope, &plan)));
+            let forgotten = self
+                .blocking(move |inner| FilePlan::read(&before).and_then(|plan| perform::forget(&inner.scope, &plan)));
             if let Some(Err(refusal)) = forgotten.await {
                 tracing::warn!(code = refusal.code().as_str(), "old contents of a write could not be removed");
             }
@@ -466,14 +502,14 @@ impl Service for Files {
     }
 }
 
-/// Whether a capability changes files. What only reads them depends on no state that an approval could be bound to.
+/// Whether a capability changes files. A capability that only reads has no state that an approval could be bound to.
 fn changes_files(capability: &CapabilityName) -> bool {
     let verb = capability.as_str().strip_prefix("filesystem.").unwrap_or_default();
     ["write", "append", "edit", "copy", "move", "delete", "restore"].contains(&verb)
 }
 
 fn broken() -> Refusal {
-    Refusal::new(Code::FilesFailed).because("the work broke down")
+    Refusal::new(Code::FilesFailed).with_source("the work on the files failed unexpectedly")
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! The git service: repositories below the folders an operator opened, worked on by the real git program in a jail.
+//! The git service: repositories in the folders that an operator opened, processed by the real git program in a
+//! sandbox.
 //!
-//! Takes reads and permitted writes on the folder of a repository. Promise: git reaches that folder and nothing else, reads
-//! no configuration but ours, executes no program but its own, and has no network unless a connection was opened for it;
-//! a write is bound to the state that was looked at, and what it did can be told from the repository alone.
+//! Takes reads and permitted writes on the folder of a repository. Promise: git reaches that folder and nothing else,
+//! reads only the gateway's configuration, executes no program but its own, and has no network unless a connection was
+//! opened for it; a write is bound to the state that was shown, and its outcome can be read from the repository alone.
 
 mod change;
-mod look;
+mod inspect;
 mod relay;
 mod remote;
 mod repository;
@@ -17,78 +18,78 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 use sluice_core::hold::{Hold, HoldState, Permit};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
+use sluice_core::rollback::ObjectFingerprint;
 use sluice_core::{Action, CapabilityName, Clock, HoldId, Ids};
 use tokio::sync::{OnceCell, Semaphore};
 
-use self::change::{Kind, Plan, WorkedOut};
-use self::repository::GitStep;
-use super::files::Files;
-use super::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
+use self::change::{GitPlan, GitPlanKind, PreparedGitPlan};
+use self::repository::GitCommand;
+use super::files::FilesystemService;
+use super::{BoxedFuture, CompletedWrite, LookupOutcome, PreparedWrite, ReadSource, Service, ServiceRead, WriteError};
 use crate::config;
 use crate::egress::Egress;
-use crate::intake::Reader;
+use crate::intake::ContentRecipient;
 use crate::value::put;
-use crate::workers::Workers;
+use crate::workers::GatewayWorkers;
 
-/// Steps of git at the same time.
+/// The most git steps at the same time.
 const AT_ONCE: usize = 4;
-/// Addresses of remotes that are remembered between looking and settling.
+/// The most remote addresses that are remembered between a lookup and settling.
 const REMEMBERED: usize = 256;
 
-/// What the service stands on.
-pub struct GitGround {
+/// The parts that the service works with.
+pub struct GitDeps {
     /// The opened folders.
-    pub files: Arc<Files>,
-    /// What locks programs in.
-    pub workers: Arc<Workers>,
-    /// The way out.
+    pub files: Arc<FilesystemService>,
+    /// The sandbox for programs.
+    pub workers: Arc<GatewayWorkers>,
+    /// The egress.
     pub egress: Arc<Egress>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Where names of folders come from.
+    /// The source of ids for folder names.
     pub ids: Arc<dyn Ids>,
-    /// A folder of the gateway for what git needs while it runs.
+    /// A folder of the gateway for files that git needs while it runs.
     pub scratch: PathBuf,
 }
 
-impl std::fmt::Debug for GitGround {
+impl std::fmt::Debug for GitDeps {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GitGround").field("scratch", &self.scratch).finish_non_exhaustive()
     }
 }
 
 /// The service.
-pub struct Git {
-    files: Arc<Files>,
-    workers: Arc<Workers>,
+pub struct GitService {
+    files: Arc<FilesystemService>,
+    workers: Arc<GatewayWorkers>,
     egress: Arc<Egress>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     scratch: PathBuf,
     settings: config::Git,
-    /// The folder of git's own programs, once it was asked for.
+    /// The folder of git's own programs, once it was looked up.
     programs: OnceCell<PathBuf>,
     turns: Semaphore,
-    /// Writes of this gateway happen one at a time.
+    /// A lock: writes of this gateway happen one at a time.
     writing: tokio::sync::Mutex<()>,
-    /// Address and branch of the remote of a call, between looking and settling.
+    /// The address and branch of a call's remote, between a lookup and settling.
     remotes: Mutex<HashMap<String, (String, Option<String>)>>,
 }
 
-impl std::fmt::Debug for Git {
+impl std::fmt::Debug for GitService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Git").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-/// What a refusal means for a write. Failures of the machine are worth another try.
-fn trouble(refusal: Refusal) -> Trouble {
+/// The meaning of a refusal for a write. Failures of the machine can be retried.
+fn trouble(refusal: Refusal) -> WriteError {
     match refusal.code() {
         Code::GitFailed | Code::GitTooSlow | Code::FilesNotAsApproved | Code::FilesDiskFull => {
-            Trouble::NotDone(refusal)
+            WriteError::NotDone(refusal)
         }
-        _ => Trouble::Refused(refusal),
+        _ => WriteError::Refused(refusal),
     }
 }
 
@@ -105,12 +106,12 @@ fn only_lists(action: &Action) -> bool {
     action.capability().as_str() == "git.branch" && text(action, "action") == Some("list")
 }
 
-impl Git {
-    /// Over these folders.
+impl GitService {
+    /// The service over these folders.
     #[must_use]
-    pub fn new(ground: GitGround, settings: config::Git) -> Self {
-        let GitGround { files, workers, egress, clock, ids, scratch } = ground;
-        // What a gateway that was killed left behind.
+    pub fn new(ground: GitDeps, settings: config::Git) -> Self {
+        let GitDeps { files, workers, egress, clock, ids, scratch } = ground;
+        // Left behind by a gateway that was killed.
         let _gone = std::fs::remove_dir_all(&scratch);
         Self {
             files,
@@ -127,9 +128,9 @@ impl Git {
         }
     }
 
-    async fn answer(&self, ask: &Ask) -> Result<Value, Refusal> {
+    async fn answer(&self, ask: &ServiceRead) -> Result<Value, Refusal> {
         let repository = self.open(&ask.action, path(&ask.action), false).await?;
-        let (arguments, reader) = (Value::Object(ask.action.arguments().clone()), Reader::of(ask));
+        let (arguments, reader) = (Value::Object(ask.action.arguments().clone()), ContentRecipient::of(ask));
         match ask.action.capability().as_str() {
             "git.status" => repository.show_status(reader).await,
             "git.log" => repository.show_log(&arguments, reader).await,
@@ -139,7 +140,7 @@ impl Git {
     }
 
     /// The plan of a write and the lines for people. Nothing is changed.
-    async fn look(&self, action: &Action, hold: HoldId) -> Result<(Option<Plan>, Vec<String>), Refusal> {
+    async fn look(&self, action: &Action, hold: HoldId) -> Result<(Option<GitPlan>, Vec<String>), Refusal> {
         match action.capability().as_str() {
             _ if only_lists(action) => Ok((None, Vec::new())),
             "git.init" | "git.clone" => {
@@ -167,15 +168,15 @@ impl Git {
                     self.reached(text(action, "remote").unwrap_or_default())?;
                 }
                 let repository = self.open(action, path(action), true).await?;
-                let WorkedOut { plan, lines } = repository.work_out(action, hold, self.clock.now()).await?;
+                let PreparedGitPlan { plan, lines } = repository.work_out(action, hold, self.clock.now()).await?;
                 Ok((Some(plan), lines))
             }
         }
     }
 
-    async fn get_ready(&self, hold: &Hold) -> Result<Prepared, Refusal> {
+    async fn get_ready(&self, hold: &Hold) -> Result<PreparedWrite, Refusal> {
         let (plan, lines) = self.look(&hold.action, hold.id).await?;
-        // SECURITY: what a person approved is the state that they were shown.
+        // SECURITY: a person approved exactly the state that they were shown.
         let bound = hold.action.found().last();
         if hold.consent.is_some() && bound.is_some() && bound != lines.last() {
             return Err(Refusal::new(Code::FilesNotAsApproved));
@@ -185,10 +186,15 @@ impl Git {
             _ => None,
         };
         let before = plan.map(|plan| plan.write().map(|content| (content, plan.before()))).transpose()?;
-        Ok(Prepared { handle, before })
+        Ok(PreparedWrite { handle, before })
     }
 
-    async fn carry_out(&self, permit: Permit, hold: &Hold, before: Option<&[u8]>) -> Result<Performed, Trouble> {
+    async fn carry_out(
+        &self,
+        permit: Permit,
+        hold: &Hold,
+        before: Option<&[u8]>,
+    ) -> Result<CompletedWrite, WriteError> {
         let _alone = self.writing.lock().await;
         let action = permit.action();
         match (action.capability().as_str(), before) {
@@ -204,97 +210,102 @@ impl Git {
                 let (commit, _) = repository.outgoing(action).await.map_err(trouble)?;
                 let bound = action.found().last().and_then(|line| line.rsplit(' ').next());
                 if bound.is_some_and(|bound| bound != commit) {
-                    return Err(Trouble::refused(Code::FilesChanged));
+                    return Err(WriteError::refused(Code::FilesChanged));
                 }
                 repository.push(action, &commit).await
             }
             (_, Some(before)) => {
-                let plan = Plan::read(before).map_err(trouble)?;
+                let plan = GitPlan::read(before).map_err(trouble)?;
                 if plan.hold != permit.hold() {
-                    return Err(Trouble::refused(Code::ExecuteRefusedMismatch));
+                    return Err(WriteError::refused(Code::ExecuteRefusedMismatch));
                 }
                 let repository = self.open(action, path(action), true).await.map_err(trouble)?;
                 match plan.kind {
-                    Kind::Pull => repository.pull(action, &plan).await,
-                    Kind::Commit | Kind::Branch | Kind::Switch => repository.carry_out(action, &plan).await,
+                    GitPlanKind::Pull => repository.pull(action, &plan).await,
+                    GitPlanKind::Commit | GitPlanKind::Branch | GitPlanKind::Switch => {
+                        repository.carry_out(action, &plan).await
+                    }
                 }
             }
-            _ => Err(Trouble::refused(Code::GatewayUnsupported)),
+            _ => Err(WriteError::refused(Code::GatewayUnsupported)),
         }
     }
 
     /// `git.branch` that lists.
-    async fn list(&self, hold: &Hold) -> Result<Performed, Refusal> {
+    async fn list(&self, hold: &Hold) -> Result<CompletedWrite, Refusal> {
         let repository = self.open(&hold.action, path(&hold.action), false).await?;
         let args =
             ["for-each-ref", "--count=1000", "--format=%(refname)%00%(objectname)", "refs/heads", "refs/remotes"];
-        let said = String::from_utf8_lossy(&repository.done(GitStep::new(args)).await?).into_owned();
+        let said = String::from_utf8_lossy(&repository.run_checked(GitCommand::new(args)).await?).into_owned();
         let current = repository.head_branch().await?;
         let refs: Vec<(&str, &str)> = said.lines().filter_map(|line| line.split_once('\0')).collect();
         let names = refs.iter().map(|(name, _)| (*name).to_owned()).collect();
-        let mut may = self.files.screen_names(Reader::of_write(hold), &repository.folder, names).await?.into_iter();
+        let mut may =
+            self.files.screen_names(ContentRecipient::of_write(hold), &repository.folder, names).await?.into_iter();
         let shown = refs.iter().filter(|_| may.next().unwrap_or(false)).map(|(name, commit)| {
             let short = name.strip_prefix("refs/heads/").or_else(|| name.strip_prefix("refs/remotes/"));
             json!({"name": short, "commit": commit, "remote": name.starts_with("refs/remotes/"),
                    "current": current.as_deref() == Some(*name)})
         });
         let result = json!({"branches": shown.collect::<Vec<_>>()});
-        Ok(Performed { receipt: "listed".into(), result, after: None, undo_until: None })
+        Ok(CompletedWrite { receipt: "listed".into(), result, after: None, undo_until: None })
     }
 
-    /// Makes an empty repository.
-    async fn begin(&self, action: &Action) -> Result<Performed, Refusal> {
+    /// Creates an empty repository.
+    async fn begin(&self, action: &Action) -> Result<CompletedWrite, Refusal> {
         self.files.make_hosted(action, path(action)).await?;
         let repository = self.open_folder(action, path(action), true).await?;
         if self.files.hosts(&repository.folder, ".git").await?.is_none() {
             repository.begin().await?;
         }
         let result = json!({"path": path(action), "branch": "main"});
-        Ok(Performed { receipt: "repository made".into(), result, after: None, undo_until: None })
+        Ok(CompletedWrite { receipt: "repository created".into(), result, after: None, undo_until: None })
     }
 
-    async fn find_out(&self, hold: &Hold, before: Option<&[u8]>) -> Result<Found, Refusal> {
+    async fn find_out(&self, hold: &Hold, before: Option<&[u8]>) -> Result<LookupOutcome, Refusal> {
         let action = &hold.action;
-        let performed = |receipt: &str| Performed {
+        let performed = |receipt: &str| CompletedWrite {
             receipt: receipt.to_owned(),
             result: json!({"path": path(action)}),
             after: None,
             undo_until: None,
         };
         match (action.capability().as_str(), before) {
-            ("git.branch", None) => Ok(Found::Absent),
+            ("git.branch", None) => Ok(LookupOutcome::Absent),
             ("git.init", None) => match self.open(action, path(action), false).await {
-                Ok(_) => Ok(Found::Applied(performed("repository made"))),
-                Err(_) => Ok(Found::Absent),
+                Ok(_) => Ok(LookupOutcome::Applied(performed("repository created"))),
+                Err(_) => Ok(LookupOutcome::Absent),
             },
             ("git.clone", None) => match self.open(action, path(action), false).await {
                 Ok(repository) if repository.commit_of("HEAD").await?.is_some() => {
-                    Ok(Found::Applied(performed("cloned")))
+                    Ok(LookupOutcome::Applied(performed("cloned")))
                 }
-                Ok(_) => Ok(Found::Unknown),
-                Err(_) => Ok(Found::Absent),
+                Ok(_) => Ok(LookupOutcome::Unknown),
+                Err(_) => Ok(LookupOutcome::Absent),
             },
             ("git.push", None) => match &hold.handle {
                 Some(commit) => Ok(self.open(action, path(action), false).await?.pushed(action, commit).await),
-                None => Ok(Found::Absent),
+                None => Ok(LookupOutcome::Absent),
             },
             (_, Some(before)) => {
-                let plan = Plan::read(before)?;
+                let plan = GitPlan::read(before)?;
                 let repository = self.open(action, path(action), false).await?;
                 let present = repository.present(&plan).await?;
                 Ok(match plan.kind {
-                    _ if present == plan.before() => Found::Absent,
-                    Kind::Commit | Kind::Branch | Kind::Switch if present == plan.after() => {
-                        Found::Applied(repository.performed(&plan))
+                    _ if present == plan.before() => LookupOutcome::Absent,
+                    GitPlanKind::Commit | GitPlanKind::Branch | GitPlanKind::Switch if present == plan.after() => {
+                        LookupOutcome::Applied(repository.performed(&plan))
                     }
-                    Kind::Commit | Kind::Branch | Kind::Switch | Kind::Pull => Found::Unknown,
+                    GitPlanKind::Commit | GitPlanKind::Branch | GitPlanKind::Switch | GitPlanKind::Pull => {
+                        LookupOutcome::Unknown
+                    }
                 })
             }
-            _ => Ok(Found::Unknown),
+            _ => Ok(LookupOutcome::Unknown),
         }
     }
 
-    /// Finds out what the remote of a call is, for [`Service::settle`].
+    /// Looks up the remote of a call, for [`Service::settle`].
     async fn remember_remote(&self, key: String, path: &str, remote: &str) -> Result<(), Refusal> {
         let found = self.open_settled(path).await;
         let Ok(repository) = found else { return Ok(()) };
@@ -310,7 +321,7 @@ impl Git {
     }
 }
 
-/// What a call says of its remote: its path, the remote, and the key both are remembered under.
+/// The remote that a call names: its path, the remote, and the key under which both are remembered.
 fn remote_of(arguments: &Value) -> Option<(&str, &str, String)> {
     let path = arguments.get("path")?.as_str()?;
     let remote = arguments.get("remote").and_then(Value::as_str).unwrap_or("origin");
@@ -321,7 +332,7 @@ fn has_remote(capability: &CapabilityName) -> bool {
     ["git.pull", "git.push"].contains(&capability.as_str())
 }
 
-impl Service for Git {
+impl Service for GitService {
     fn is_local(&self) -> bool {
         true
     }
@@ -341,12 +352,12 @@ impl Service for Git {
         &'a self,
         capability: &CapabilityName,
         arguments: &'a Value,
-    ) -> Option<Work<'a, Result<(), Refusal>>> {
+    ) -> Option<BoxedFuture<'a, Result<(), Refusal>>> {
         let (path, remote, key) = remote_of(arguments).filter(|_| has_remote(capability))?;
         Some(Box::pin(async move { self.remember_remote(key, path, remote).await }))
     }
 
-    /// The remote of a call becomes its address, and the branch the one it stands for: they are what is judged and shown.
+    /// Replaces the remote of a call by its address, and sets the branch that it means: both are judged and shown.
     fn settle(&self, capability: &CapabilityName, mut arguments: Value) -> Result<Value, Refusal> {
         let spelled = |url: &str| self.reached(url).map_or_else(|_| url.to_owned(), |(url, _)| url);
         if capability.as_str() == "git.clone"
@@ -369,22 +380,22 @@ impl Service for Git {
         Ok(arguments)
     }
 
-    fn described(&self, action: &Action) -> Vec<String> {
+    fn describe_targets(&self, action: &Action) -> Vec<String> {
         action.found().to_vec()
     }
 
-    fn found<'a>(&'a self, action: &'a Action) -> Work<'a, Result<Vec<String>, Refusal>> {
+    fn describe_current_state<'a>(&'a self, action: &'a Action) -> BoxedFuture<'a, Result<Vec<String>, Refusal>> {
         if ["git.status", "git.log", "git.diff"].contains(&action.capability().as_str()) {
             return Box::pin(std::future::ready(Ok(Vec::new())));
         }
         Box::pin(async move { self.look(action, HoldId::from_bits(0)).await.map(|(_, lines)| lines) })
     }
 
-    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    fn read<'a>(&'a self, ask: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         Box::pin(self.answer(ask))
     }
 
-    fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+    fn prepare<'a>(&'a self, hold: &'a Hold) -> BoxedFuture<'a, Result<PreparedWrite, WriteError>> {
         Box::pin(async move { self.get_ready(hold).await.map_err(trouble) })
     }
 
@@ -393,39 +404,48 @@ impl Service for Git {
         permit: Permit,
         hold: &'a Hold,
         before: Option<&'a [u8]>,
-    ) -> Work<'a, Result<Performed, Trouble>> {
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(self.carry_out(permit, hold, before))
     }
 
-    fn look_up<'a>(&'a self, hold: &'a Hold, before: Option<&'a [u8]>) -> Work<'a, Found> {
-        Box::pin(async move { self.find_out(hold, before).await.unwrap_or(Found::Unknown) })
+    fn look_up<'a>(&'a self, hold: &'a Hold, before: Option<&'a [u8]>) -> BoxedFuture<'a, LookupOutcome> {
+        Box::pin(async move { self.find_out(hold, before).await.unwrap_or(LookupOutcome::Unknown) })
     }
 
-    fn present<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+    fn current_fingerprint<'a>(
+        &'a self,
+        done: &'a Hold,
+        before: &'a [u8],
+    ) -> BoxedFuture<'a, Result<ObjectFingerprint, WriteError>> {
         Box::pin(async move {
-            let plan = Plan::read(before).map_err(trouble)?;
+            let plan = GitPlan::read(before).map_err(trouble)?;
             let repository = self.open(&done.action, &plan.path, false).await.map_err(trouble)?;
             repository.present(&plan).await.map_err(trouble)
         })
     }
 
-    fn undo<'a>(&'a self, permit: Permit, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+    fn undo<'a>(
+        &'a self,
+        permit: Permit,
+        done: &'a Hold,
+        before: &'a [u8],
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(async move {
             let _alone = self.writing.lock().await;
-            // Spent by this one change, whatever becomes of it.
+            // Spent by this one change, whatever the result.
             drop(permit);
-            let mut plan = Plan::read(before).map_err(trouble)?;
+            let mut plan = GitPlan::read(before).map_err(trouble)?;
             if plan.hold != done.id {
-                return Err(Trouble::refused(Code::ExecuteRefusedMismatch));
+                return Err(WriteError::refused(Code::ExecuteRefusedMismatch));
             }
-            // Where a pull led is known only since it happened.
-            if let (Kind::Pull, HoldState::Done { receipt, .. }) = (plan.kind, &done.state) {
+            // The commit that a pull led to is known only after it happened.
+            if let (GitPlanKind::Pull, HoldState::Done { receipt, .. }) = (plan.kind, &done.state) {
                 plan.new = receipt.rsplit(' ').next().map(str::to_owned);
             }
             let repository = self.open(&done.action, &plan.path, true).await.map_err(trouble)?;
             repository.take_back(&plan).await?;
             let result = json!({"path": plan.path, "reference": plan.reference, "commit": plan.old});
-            Ok(Performed { receipt: "taken back".into(), result, after: None, undo_until: None })
+            Ok(CompletedWrite { receipt: "rolled back".into(), result, after: None, undo_until: None })
         })
     }
 }

@@ -1,8 +1,8 @@
-//! Requests of agents to hosts an operator opened: `network.http_request`, `network.credentialed_request`.
+//! The network service: an agent's requests to hosts that an operator opened.
 //!
-//! A request takes the connection that is open to the agent and admits it; the credential is added by egress and
-//! never seen here. Promise: a request that may have left and was not answered is unclear, never repeated; what comes
-//! back passes the intake and says where it is from.
+//! Carries out `network.http_request` and `network.credentialed_request`. A request uses the connection that is open to
+//! the agent and admits it; egress adds the credential, which is never seen here. Promise: a request that may have left
+//! and got no answer has an uncertain outcome and is never repeated; the answer passes the intake and names its source.
 
 use std::sync::Arc;
 
@@ -13,57 +13,59 @@ use sha2::{Digest as _, Sha256};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::{SecretName, SessionId};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{Action, Actor, CapabilityName, Clock, Span};
+use sluice_core::{Action, Actor, CapabilityName, Clock, Millis};
 
-use super::{Ask, Found, Performed, ReadSource, Service, Trouble, Work};
+use super::{BoxedFuture, CompletedWrite, LookupOutcome, ReadSource, Service, ServiceRead, WriteError};
 use crate::egress::allow::METHODS;
-use crate::egress::{Answer, Connection, Egress, EgressNo, Placement, Request, Target, is_read};
-use crate::intake::{Cleaned, Incoming, Intake, Reader, Taken};
+use crate::egress::{
+    CredentialPlacement, Egress, EgressConnection, EgressError, EgressRequest, EgressResponse, EgressUrl, is_read,
+};
+use crate::intake::{CleanedContent, ContentRecipient, IncomingItem, Intake, IntakeOutcome};
 use crate::value::put;
 
-/// The longest text an agent is given, in bytes.
+/// The longest text that an agent is given, in bytes.
 const LONGEST: usize = 256 * 1024;
-/// The longest a request may take: within the deadline of a write.
+/// The longest time a request may take, in seconds: within the deadline of a write.
 const SLOWEST: u64 = 45;
 
 /// Requests of agents.
-pub struct Network {
+pub struct NetworkService {
     egress: Arc<Egress>,
     intake: Arc<Intake>,
     clock: Arc<dyn Clock>,
 }
 
-impl std::fmt::Debug for Network {
+impl std::fmt::Debug for NetworkService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Network").field("egress", &self.egress).finish_non_exhaustive()
     }
 }
 
-/// What an agent asks for.
-struct Wanted {
-    request: Request,
-    target: Target,
-    credential: Option<(SecretName, Placement)>,
+/// A request of an agent.
+struct NetworkCall {
+    request: EgressRequest,
+    target: EgressUrl,
+    credential: Option<(SecretName, CredentialPlacement)>,
 }
 
-impl Network {
-    /// Over this way out, and in through this way in.
+impl NetworkService {
+    /// The service over this egress and this intake.
     #[must_use]
     pub fn new(egress: Arc<Egress>, intake: Arc<Intake>, clock: Arc<dyn Clock>) -> Self {
         Self { egress, intake, clock }
     }
 
-    fn route(&self, action: &Action) -> Result<(Wanted, Arc<Connection>), Refusal> {
-        let wanted = Wanted::read(action)?;
+    fn route(&self, action: &Action) -> Result<(NetworkCall, Arc<EgressConnection>), Refusal> {
+        let wanted = NetworkCall::read(action)?;
         let route = self.egress.route(action.agent(), &wanted.request.method, &wanted.target);
-        Ok((wanted, route.map_err(EgressNo::refusal)?))
+        Ok((wanted, route.map_err(EgressError::refusal)?))
     }
 
-    async fn make(&self, hold: &Hold, permit: Permit) -> Result<Performed, Trouble> {
-        // The permit is spent by this one request, whatever becomes of it.
+    async fn make(&self, hold: &Hold, permit: Permit) -> Result<CompletedWrite, WriteError> {
+        // The permit is spent by this one request, whatever the result.
         drop(permit);
-        let (wanted, connection) = self.route(&hold.action).map_err(Trouble::Refused)?;
-        let Wanted { request, target, credential } = wanted;
+        let (wanted, connection) = self.route(&hold.action).map_err(WriteError::Refused)?;
+        let NetworkCall { request, target, credential } = wanted;
         let (read, asked) = (is_read(&request.method), request.url.clone());
         let started = self.clock.since_boot();
         let capability = hold.action.capability().as_str();
@@ -76,12 +78,12 @@ impl Network {
         let took = self.clock.since_boot().as_millis().saturating_sub(started.as_millis());
         let receipt = format!("{} {}", answer.status, target.host());
         let result = self.shown(hold, &answer, (&target, &asked), took).await;
-        Ok(Performed { receipt, result, after: None, undo_until: None })
+        Ok(CompletedWrite { receipt, result, after: None, undo_until: None })
     }
 
-    /// An answer whose headers and address hold no secret of the vault, whichever request carried it. Its body passes the
-    /// intake, which sees to the same.
-    fn without_secrets(&self, mut answer: Answer) -> Answer {
+    /// Removes secrets of the vault from the headers and address of an answer, whichever request carried them. The body
+    /// passes the intake, which does the same.
+    fn without_secrets(&self, mut answer: EgressResponse) -> EgressResponse {
         let secrets = self.intake.secrets();
         let texts = answer.headers.iter_mut().flat_map(|(name, value)| [name, value]).chain([&mut answer.url]);
         for text in texts {
@@ -92,9 +94,15 @@ impl Network {
         answer
     }
 
-    /// What an agent is given of an answer: nothing that did not come through the intake, and labelled with where it
-    /// is from. The request was made whatever becomes of its answer, so that no trouble here makes it undone.
-    async fn shown(&self, hold: &Hold, answer: &Answer, (target, asked): (&Target, &str), took: u64) -> Value {
+    /// The part of an answer that an agent is given: only content that passed the intake, with its source. The request
+    /// was made in any case, so an error here does not undo it.
+    async fn shown(
+        &self,
+        hold: &Hold,
+        answer: &EgressResponse,
+        (target, asked): (&EgressUrl, &str),
+        took: u64,
+    ) -> Value {
         let mut shown = json!({
             "status_code": answer.status,
             "headers": {},
@@ -107,12 +115,12 @@ impl Network {
             "provenance": {"origin": "outside", "host": target.host(), "trusted": false},
         });
         let mut lines: Vec<String> = answer.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-        // Who answers chooses where it leads: words in it are screened with the rest.
+        // The server chooses the address of a redirect, so text in it is screened too.
         if answer.url != asked {
             lines.push(format!("url: {}", answer.url));
         }
         let kind = answer.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
-        let item = Incoming {
+        let item = IncomingItem {
             bytes: answer.body.to_vec(),
             declared: kind.map(|(_, value)| value.clone()),
             service: hold.service.clone(),
@@ -120,11 +128,11 @@ impl Network {
             author: target.host().to_owned(),
             at: self.clock.now(),
             beside: Some(lines.join("\n")),
-            reader: Some(Reader::of_write(hold)),
+            reader: Some(ContentRecipient::of_write(hold)),
             enveloped: false,
         };
         match self.intake.take_in(&item).await {
-            Ok(Taken::Clean(cleaned)) => {
+            Ok(IntakeOutcome::Clean(cleaned)) => {
                 let text = cleaned.text.as_str();
                 let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
                 put(&mut shown, "body", text.get(..end).unwrap_or_default());
@@ -141,7 +149,7 @@ impl Network {
                     put(&mut shown, "url", answer.url.as_str());
                 }
             }
-            Ok(Taken::Refused { code }) => put(&mut shown, "body_refused", code),
+            Ok(IntakeOutcome::Refused { code }) => put(&mut shown, "body_refused", code),
             Err(no) => {
                 let (host, code) = (target.host(), no.code().as_str());
                 let cause = std::error::Error::source(&no).map(ToString::to_string).unwrap_or_default();
@@ -153,22 +161,22 @@ impl Network {
     }
 }
 
-/// What an agent has to know about how bytes became the text it is given.
-fn charset_note(cleaned: &Cleaned) -> Option<&'static str> {
+/// A note for the agent on how bytes were decoded as text.
+fn charset_note(cleaned: &CleanedContent) -> Option<&'static str> {
     let noted = |rule: &str| cleaned.notes.iter().any(|note| note.rule == rule);
     if noted("charset.broken") {
         return Some("bytes that could not be read were replaced");
     }
-    noted("charset.guessed").then_some("the character set is a guess: nobody declared it, and it is not UTF-8")
+    noted("charset.guessed").then_some("the character set is a guess: none was declared, and it is not UTF-8")
 }
 
-impl Wanted {
+impl NetworkCall {
     fn read(action: &Action) -> Result<Self, Refusal> {
         let arguments = action.arguments();
         let wrong = |text: &str| Refusal::new(Code::SchemaWrongType).with_text(text);
         let text = |name: &str| arguments.get(name).and_then(Value::as_str);
         let url = text("url").unwrap_or_default().to_owned();
-        let target = Target::parse(&url).map_err(|why| EgressNo::Url(why).refusal())?;
+        let target = EgressUrl::parse(&url).map_err(|why| EgressError::Url(why).refusal())?;
         let method = text("method").unwrap_or("GET");
         let method = METHODS.into_iter().find(|known| known.as_str() == method);
         let method = method.ok_or_else(|| wrong("method is GET, HEAD, POST, PUT, PATCH or DELETE"))?;
@@ -179,7 +187,7 @@ impl Wanted {
         }
         let timeout = match arguments.get("timeout").map(Value::as_u64) {
             None => None,
-            Some(Some(secs @ 1..=300)) => Some(Span::from_secs(secs.min(SLOWEST))),
+            Some(Some(secs @ 1..=300)) => Some(Millis::from_secs(secs.min(SLOWEST))),
             Some(_) => return Err(wrong("timeout is between 1 and 300 seconds")),
         };
         let credential = match action.capability().as_str() {
@@ -188,12 +196,12 @@ impl Wanted {
         };
         let body = Bytes::from(text("body").unwrap_or_default().to_owned());
         let follow = arguments.get("follow_redirects").and_then(Value::as_bool).unwrap_or(true);
-        Ok(Self { request: Request { method, url, headers, body, follow, timeout }, target, credential })
+        Ok(Self { request: EgressRequest { method, url, headers, body, follow, timeout }, target, credential })
     }
 }
 
-/// The secret an agent names, and where it goes.
-fn named(action: &Action) -> Result<(SecretName, Placement), Refusal> {
+/// The secret that an agent names, and its placement.
+fn named(action: &Action) -> Result<(SecretName, CredentialPlacement), Refusal> {
     let arguments = action.arguments();
     let name = arguments.get("secret_name").and_then(Value::as_str).unwrap_or_default();
     let name = SecretName::new(name).map_err(|_| Refusal::new(Code::SchemaBadName))?;
@@ -201,7 +209,7 @@ fn named(action: &Action) -> Result<(SecretName, Placement), Refusal> {
         let text = "credential_placement is {type: header or query, name, format}, where format ends with {secret}";
         Refusal::new(Code::SchemaWrongType).with_text(text)
     };
-    let Some(placement) = arguments.get("credential_placement") else { return Ok((name, Placement::Bearer)) };
+    let Some(placement) = arguments.get("credential_placement") else { return Ok((name, CredentialPlacement::Bearer)) };
     let text = |key: &str| placement.get(key).and_then(Value::as_str);
     let known =
         |(key, value): (&String, &Value)| ["type", "name", "format"].contains(&key.as_str()) && value.is_string();
@@ -215,9 +223,11 @@ fn named(action: &Action) -> Result<(SecretName, Placement), Refusal> {
             let header = HeaderName::from_bytes(header.unwrap_or("authorization").as_bytes()).map_err(|_| wrong())?;
             let given = text("name").is_some() || text("format").is_some();
             let prefix = if given { prefix.to_owned() } else { "Bearer ".into() };
-            Placement::Header { name: header, prefix }
+            CredentialPlacement::Header { name: header, prefix }
         }
-        ("query", Some(pair)) if prefix.is_empty() && !pair.is_empty() => Placement::Query { name: pair.to_owned() },
+        ("query", Some(pair)) if prefix.is_empty() && !pair.is_empty() => {
+            CredentialPlacement::Query { name: pair.to_owned() }
+        }
         _ => return Err(wrong()),
     };
     Ok((name, placement))
@@ -228,7 +238,7 @@ fn method_of(action: &Action) -> Method {
     METHODS.into_iter().find(|method| method.as_str() == text).unwrap_or(Method::POST)
 }
 
-impl Service for Network {
+impl Service for NetworkService {
     fn reads_from(&self, _: &CapabilityName) -> ReadSource {
         ReadSource::Outside
     }
@@ -237,12 +247,12 @@ impl Service for Network {
         ["network.http_request", "network.credentialed_request"].contains(&capability.as_str())
     }
 
-    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+    fn check_feasible<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> BoxedFuture<'a, Result<(), Refusal>> {
         Box::pin(std::future::ready(self.route(action).map(drop)))
     }
 
-    /// Requests carry something out, so that there are no reads among them.
-    fn read<'a>(&'a self, _: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    /// Requests can carry data out, so none of them counts as a read.
+    fn read<'a>(&'a self, _: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         Box::pin(std::future::ready(Err(Refusal::new(Code::GatewayUnsupported))))
     }
 
@@ -251,13 +261,13 @@ impl Service for Network {
         permit: Permit,
         hold: &'a Hold,
         _: Option<&'a [u8]>,
-    ) -> Work<'a, Result<Performed, Trouble>> {
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(self.make(hold, permit))
     }
 
-    /// A read changed nothing, so that it may be made again. Of anything else nobody here can tell.
-    fn look_up<'a>(&'a self, hold: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
+    /// A read changed nothing, so it may be repeated. The outcome of any other request is unknown here.
+    fn look_up<'a>(&'a self, hold: &'a Hold, _: Option<&'a [u8]>) -> BoxedFuture<'a, LookupOutcome> {
         let read = is_read(&method_of(&hold.action));
-        Box::pin(std::future::ready(if read { Found::Absent } else { Found::Unknown }))
+        Box::pin(std::future::ready(if read { LookupOutcome::Absent } else { LookupOutcome::Unknown }))
     }
 }

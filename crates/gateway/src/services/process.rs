@@ -1,8 +1,8 @@
-//! Programs that agents run: `process.*`.
+//! The process service: programs that agents run (`process.*`).
 //!
-//! Takes the programs an operator listed, below the opened folders; gives what they said as outside text. Promise: a program
-//! has no network, no file but its folder and what the system installs, an environment that was shown, and limits; it is
-//! seen and ended by the agent that started it alone; it ends with the gateway.
+//! Takes the programs that an operator listed, in the opened folders; gives their output as outside text. Promise: a
+//! program has no network, no files but its folder and the installed system, only an environment that was shown, and
+//! limits; only the agent that started it can see and end it; it ends with the gateway.
 
 mod table;
 
@@ -22,42 +22,44 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use self::table::{Entry, ProgramState, Stream, Table};
-use super::files::{Files, HostedFolder, HostedText};
-use super::{Ask, Found, Performed, ReadSource, Service, Trouble, Work};
+use self::table::{ProgramEntry, ProgramOutputStream, ProgramState, ProgramTable};
+use super::files::{FilesystemService, HostedFolder, HostedTextOutcome};
+use super::{BoxedFuture, CompletedWrite, LookupOutcome, ReadSource, Service, ServiceRead, WriteError};
 use crate::config;
-use crate::intake::Reader;
-use crate::programs::{FOLDERS, find, print_of};
-use crate::workers::{Cancel, Network, PinnedFolder, Profile, ProgramSignal, Terms, Workers};
+use crate::intake::ContentRecipient;
+use crate::programs::{FOLDERS, find, fingerprint_file};
+use crate::workers::{
+    GatewayWorkers, PinnedFolder, ProgramSignal, ThirdPartyNetwork, ThirdPartyProfile, ThirdPartyTerms, WorkerCancel,
+};
 
-/// How long a call waits for a program that does not run in the background: within the time of a write.
+/// How long a call waits for a program that does not run in the background: within the deadline of a write.
 const WAITED: Duration = Duration::from_secs(40);
-/// Largest file a program may write.
+/// The largest file that a program may write, in bytes.
 const FILE_BYTES: u64 = 1 << 30;
-/// Processes and threads of a program.
+/// The most processes and threads of a program.
 const PROCESSES: u64 = 256;
-/// Most lines of one answer.
+/// The most lines of one answer.
 const LINES: u64 = 10_000;
 
 /// The service.
-pub struct Process {
-    files: Arc<Files>,
-    workers: Arc<Workers>,
+pub struct ProcessService {
+    files: Arc<FilesystemService>,
+    workers: Arc<GatewayWorkers>,
     clock: Arc<dyn Clock>,
     scratch: PathBuf,
     settings: config::Process,
-    table: Arc<Table>,
-    /// Ends programs that take too long.
+    table: Arc<ProgramTable>,
+    /// The timers that end programs at their time limit.
     timers: Mutex<JoinSet<()>>,
 }
 
-impl std::fmt::Debug for Process {
+impl std::fmt::Debug for ProcessService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Process").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-impl Drop for Process {
+impl Drop for ProcessService {
     fn drop(&mut self) {
         self.table.end_all();
     }
@@ -80,8 +82,8 @@ fn id_of(hold: HoldId) -> String {
     format!("proc_{:032x}", hold.bits())
 }
 
-/// What a call asks to be run.
-struct Wanted {
+/// The program that a call asks to run.
+struct RequestedProgram {
     program: PathBuf,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
@@ -91,31 +93,31 @@ struct Wanted {
     memory: u64,
 }
 
-impl Process {
-    /// Over these folders.
+impl ProcessService {
+    /// The service over these folders.
     #[must_use]
     pub fn new(
-        (files, workers): (Arc<Files>, Arc<Workers>),
+        (files, workers): (Arc<FilesystemService>, Arc<GatewayWorkers>),
         clock: Arc<dyn Clock>,
         scratch: PathBuf,
         settings: config::Process,
     ) -> Self {
-        // What a gateway that was killed left behind.
+        // Left behind by a gateway that was killed.
         let _gone = std::fs::remove_dir_all(&scratch);
         Self { files, workers, clock, scratch, settings, table: Arc::default(), timers: Mutex::default() }
     }
 
-    async fn wanted(&self, action: &Action) -> Result<Wanted, Refusal> {
+    async fn wanted(&self, action: &Action) -> Result<RequestedProgram, Refusal> {
         let command = text(action, "command").unwrap_or_default();
         let listed = self.settings.programs.iter().find(|name| name.as_str() == command);
         let program = listed.and_then(|name| find(name.as_str()));
         let program = program.ok_or_else(|| {
-            let known: Vec<&str> = self.settings.programs.iter().map(config::Word::as_str).collect();
-            let words = format!("only these programs are run here: {}", known.join(", "));
+            let known: Vec<&str> = self.settings.programs.iter().map(config::SingleWord::as_str).collect();
+            let words = format!("only these programs can be run here: {}", known.join(", "));
             Refusal::new(Code::ProcessNotAllowed).with_text(&words)
         })?;
         if action.arguments().contains_key("cpu_limit") {
-            return Err(wrong("`cpu_limit` cannot be kept on this gateway: leave it out"));
+            return Err(wrong("this gateway cannot enforce `cpu_limit`: leave it out"));
         }
         let arguments = action.arguments().get("args").and_then(Value::as_array);
         let arguments: Vec<String> =
@@ -147,33 +149,33 @@ impl Process {
         let time = Duration::from_secs(number(action, "timeout").unwrap_or(300)).min(self.settings.time.as_duration());
         let memory = self.settings.memory.as_bytes();
         let memory = number(action, "memory_limit").map_or(memory, |asked| asked.min(memory));
-        Ok(Wanted { program, arguments, environment, folder, changes, time, memory })
+        Ok(RequestedProgram { program, arguments, environment, folder, changes, time, memory })
     }
 
-    /// What a person is shown of a program before it runs. The last line is the one that an approval is bound to.
+    /// What a person is shown of a program before it runs. An approval is bound to the last line.
     async fn shown(&self, action: &Action) -> Result<Vec<String>, Refusal> {
         let wanted = self.wanted(action).await?;
-        let Wanted { program, arguments, environment, changes, time, .. } = &wanted;
+        let RequestedProgram { program, arguments, environment, changes, time, .. } = &wanted;
         let mut lines = vec![format!("runs {}", json!(program))];
         lines.extend(arguments.iter().map(|argument| format!("argument {}", json!(argument))));
         lines.extend(environment.iter().map(|(name, value)| format!("variable {name}={}", json!(value))));
         let may = if *changes { "may change files there" } else { "only reads there" };
         lines.push(format!("in {}, {may}, no network, at most {} s", wanted.folder.path, time.as_secs()));
         let path = program.clone();
-        let print = tokio::task::spawn_blocking(move || print_of(&path)).await;
+        let print = tokio::task::spawn_blocking(move || fingerprint_file(&path)).await;
         let print = print.unwrap_or_else(|_| Err(std::io::Error::other("broke down")));
-        let (print, _) = print.map_err(|error| Refusal::new(Code::ProcessFailed).because(error))?;
+        let (print, _) = print.map_err(|error| Refusal::new(Code::ProcessFailed).with_source(error))?;
         lines.push(format!("state of the program: {} {print}", program.display()));
-        // SECURITY: a program reads whatever lies in its folder, so that nothing hidden may lie there.
+        // SECURITY: a program can read everything in its folder, so nothing hidden may lie there.
         if self.files.hides_something(wanted.folder).await? {
-            let words = "the folder holds files that a rule keeps from this agent, and a program would read them: name \
+            let words = "the folder holds files that a rule hides from this agent, and a program would read them: name \
                          another folder";
             return Err(Refusal::new(Code::PolicyBlocked).with_text(words));
         }
         Ok(lines)
     }
 
-    fn terms(&self, wanted: Wanted, own: &Path) -> Terms {
+    fn terms(&self, wanted: RequestedProgram, own: &Path) -> ThirdPartyTerms {
         let text = |path: &Path| path.display().to_string();
         let mut environment = vec![
             ("PATH".to_owned(), FOLDERS.join(":")),
@@ -193,7 +195,7 @@ impl Process {
         } else {
             look.push(folder.clone())
         }
-        Terms {
+        ThirdPartyTerms {
             program: wanted.program,
             arguments: wanted.arguments,
             environment,
@@ -202,38 +204,38 @@ impl Process {
             look,
             write,
             pinned: vec![pin],
-            network: Network::None,
+            network: ThirdPartyNetwork::None,
             memory: wanted.memory,
             file_bytes: FILE_BYTES,
             processes: PROCESSES,
-            profile: Profile::Server,
-            mode: crate::workers::Mode::Required,
+            profile: ThirdPartyProfile::Server,
+            mode: crate::workers::JailMode::Required,
             namespaces: Ok(()),
         }
     }
 
-    async fn start(&self, hold: &Hold) -> Result<Performed, Trouble> {
+    async fn start(&self, hold: &Hold) -> Result<CompletedWrite, WriteError> {
         let action = &hold.action;
-        let lines = self.shown(action).await.map_err(Trouble::Refused)?;
+        let lines = self.shown(action).await.map_err(WriteError::Refused)?;
         if hold.consent.is_some() && action.found().last().is_some_and(|bound| Some(bound) != lines.last()) {
-            return Err(Trouble::NotDone(Refusal::new(Code::FilesNotAsApproved)));
+            return Err(WriteError::NotDone(Refusal::new(Code::FilesNotAsApproved)));
         }
-        let wanted = self.wanted(action).await.map_err(Trouble::Refused)?;
-        let failed = |error: std::io::Error| Trouble::NotDone(Refusal::new(Code::ProcessFailed).because(error));
+        let wanted = self.wanted(action).await.map_err(WriteError::Refused)?;
+        let failed = |error: std::io::Error| WriteError::NotDone(Refusal::new(Code::ProcessFailed).with_source(error));
         let (id, time) = (id_of(hold.id), wanted.time);
         let own = self.scratch.join(&id);
         DirBuilder::new().recursive(true).mode(0o700).create(&own).map_err(failed)?;
-        let cancel = Cancel::new().map_err(failed)?;
+        let cancel = WorkerCancel::new().map_err(failed)?;
         let command = text(action, "command").unwrap_or_default().to_owned();
         let most = usize::try_from(self.settings.output.as_bytes()).unwrap_or(usize::MAX);
-        let entry = Arc::new(Entry::new((hold.agent().clone(), command), self.clock.now(), cancel, most));
+        let entry = Arc::new(ProgramEntry::new((hold.agent().clone(), command), self.clock.now(), cancel, most));
         if !self.table.add(&id, &entry, usize::try_from(self.settings.at_once).unwrap_or(1)) {
-            return Err(Trouble::NotDone(Refusal::new(Code::ProcessTooMany)));
+            return Err(WriteError::NotDone(Refusal::new(Code::ProcessTooMany)));
         }
         let terms = self.terms(wanted, &own);
         let input = text(action, "stdin").unwrap_or_default().as_bytes().to_vec();
         let started = begin(
-            Running {
+            RunningProgram {
                 workers: Arc::clone(&self.workers),
                 entry: Arc::clone(&entry),
                 own,
@@ -245,34 +247,34 @@ impl Process {
         .await;
         if let Err(why) = started {
             self.table.remove(&id);
-            return Err(Trouble::Refused(Refusal::new(Code::ProcessFailed).because(why)));
+            return Err(WriteError::Refused(Refusal::new(Code::ProcessFailed).with_source(why)));
         }
         self.end_after(time, Arc::clone(&entry));
         if !action.arguments().get("background").and_then(Value::as_bool).unwrap_or(false) {
-            // One that takes longer goes on; the agent looks after it.
-            let _over = timeout(WAITED.min(time + Duration::from_secs(1)), entry.over()).await;
+            // A program that takes longer continues; the agent watches it.
+            let _over = timeout(WAITED.min(time + Duration::from_secs(1)), entry.wait_until_ended()).await;
         }
         let most = usize::try_from(number(action, "stdout_lines").unwrap_or(100).min(LINES)).unwrap_or(100);
-        let result = self.summary(&id, &entry, most, Reader::of_write(hold)).await;
-        Ok(Performed { receipt: format!("started {id}"), result, after: None, undo_until: None })
+        let result = self.summary(&id, &entry, most, ContentRecipient::of_write(hold)).await;
+        Ok(CompletedWrite { receipt: format!("started {id}"), result, after: None, undo_until: None })
     }
 
-    /// Ends a program that takes longer than this.
-    fn end_after(&self, time: Duration, entry: Arc<Entry>) {
+    /// Ends a program after its time limit.
+    fn end_after(&self, time: Duration, entry: Arc<ProgramEntry>) {
         let mut timers = self.timers.lock().unwrap_or_else(PoisonError::into_inner);
         while timers.try_join_next().is_some() {}
         timers.spawn(async move {
-            if timeout(time, entry.over()).await.is_err() {
+            if timeout(time, entry.wait_until_ended()).await.is_err() {
                 entry.stop(ProgramState::TimedOut);
             }
         });
     }
 
-    /// What the agent is told of a program. It ran, whatever becomes of its output on the way.
-    async fn summary(&self, id: &str, entry: &Entry, most: usize, reader: Reader) -> Value {
+    /// The answer to the agent about a program. The program ran even if its output cannot be shown.
+    async fn summary(&self, id: &str, entry: &ProgramEntry, most: usize, reader: ContentRecipient) -> Value {
         let (output, complaints) = {
             let log = entry.log();
-            (log.last(Stream::Output, most), log.last(Stream::Complaints, most))
+            (log.last(ProgramOutputStream::Output, most), log.last(ProgramOutputStream::Complaints, most))
         };
         let mut shown = facts(id, entry);
         let texts = vec![output.join("\n"), complaints.join("\n")];
@@ -283,8 +285,8 @@ impl Process {
                         &mut shown,
                         name,
                         match screened {
-                            HostedText::Shown => json!(text),
-                            HostedText::Withheld(finding) => json!({"withheld": {"finding_id": finding}}),
+                            HostedTextOutcome::Shown => json!(text),
+                            HostedTextOutcome::Withheld(finding) => json!({"withheld": {"finding_id": finding}}),
                         },
                     );
                 }
@@ -294,13 +296,13 @@ impl Process {
         shown
     }
 
-    fn own(&self, action: &Action) -> Result<(String, Arc<Entry>), Refusal> {
+    fn own(&self, action: &Action) -> Result<(String, Arc<ProgramEntry>), Refusal> {
         let id = text(action, "process_id").unwrap_or_default();
         let entry = self.table.of(action.agent(), id).ok_or_else(|| Refusal::new(Code::ProcessNotFound))?;
         Ok((id.to_owned(), entry))
     }
 
-    async fn answer(&self, ask: &Ask) -> Result<Value, Refusal> {
+    async fn answer(&self, ask: &ServiceRead) -> Result<Value, Refusal> {
         let action = &ask.action;
         match action.capability().as_str() {
             "process.list" => {
@@ -315,22 +317,23 @@ impl Process {
             "process.logs" => {
                 let (id, entry) = self.own(action)?;
                 let stream = match text(action, "stream").unwrap_or("both") {
-                    "stdout" => Some(Stream::Output),
-                    "stderr" => Some(Stream::Complaints),
+                    "stdout" => Some(ProgramOutputStream::Output),
+                    "stderr" => Some(ProgramOutputStream::Complaints),
                     _ => None,
                 };
                 let most = usize::try_from(number(action, "limit").unwrap_or(100).min(LINES)).unwrap_or(100);
                 let page = entry.log().page(stream, number(action, "offset").unwrap_or(0), most);
                 let (lines, next, dropped) = page;
                 let source = format!("output of {}", entry.command);
-                let screened = self.files.screen_texts(Reader::of(ask), source, vec![lines.join("\n")]).await?;
+                let screened =
+                    self.files.screen_texts(ContentRecipient::of(ask), source, vec![lines.join("\n")]).await?;
                 let mut shown = json!({"process_id": id, "state": entry.state().word(), "next_offset": next,
                                        "dropped_lines": dropped, "untrusted": true});
                 match screened.first() {
-                    Some(HostedText::Withheld(finding)) => {
+                    Some(HostedTextOutcome::Withheld(finding)) => {
                         crate::value::put(&mut shown, "withheld", json!({"finding_id": finding}));
                     }
-                    Some(HostedText::Shown) | None => crate::value::put(&mut shown, "lines", lines),
+                    Some(HostedTextOutcome::Shown) | None => crate::value::put(&mut shown, "lines", lines),
                 }
                 Ok(shown)
             }
@@ -338,7 +341,7 @@ impl Process {
         }
     }
 
-    async fn kill(&self, action: &Action) -> Result<Performed, Refusal> {
+    async fn kill(&self, action: &Action) -> Result<CompletedWrite, Refusal> {
         let (id, entry) = self.own(action)?;
         let signal = signal(action)?;
         let patience = Duration::from_secs(number(action, "force_after").unwrap_or(10)).min(WAITED);
@@ -347,11 +350,11 @@ impl Process {
                 let signals = entry.signals.lock().unwrap_or_else(PoisonError::into_inner);
                 signal != ProgramSignal::Kill && signals.as_ref().is_some_and(|signals| signals.send(signal))
             };
-            if !sent || timeout(patience, entry.over()).await.is_err() {
+            if !sent || timeout(patience, entry.wait_until_ended()).await.is_err() {
                 entry.stop(ProgramState::Killed);
             }
         }
-        Ok(Performed { receipt: format!("ended {id}"), result: facts(&id, &entry), after: None, undo_until: None })
+        Ok(CompletedWrite { receipt: format!("ended {id}"), result: facts(&id, &entry), after: None, undo_until: None })
     }
 }
 
@@ -366,8 +369,8 @@ fn signal(action: &Action) -> Result<ProgramSignal, Refusal> {
     }
 }
 
-/// What is known of a program beside what it said.
-fn facts(id: &str, entry: &Entry) -> Value {
+/// The known facts about a program, without its output.
+fn facts(id: &str, entry: &ProgramEntry) -> Value {
     let code = match entry.state() {
         ProgramState::Completed(code) => code,
         ProgramState::Running | ProgramState::Killed | ProgramState::TimedOut => None,
@@ -377,26 +380,26 @@ fn facts(id: &str, entry: &Entry) -> Value {
            "lines": entry.log().count()})
 }
 
-/// What a program runs with on its thread.
-struct Running {
-    workers: Arc<Workers>,
-    entry: Arc<Entry>,
+/// The state of a program on its thread.
+struct RunningProgram {
+    workers: Arc<GatewayWorkers>,
+    entry: Arc<ProgramEntry>,
     clock: Arc<dyn Clock>,
-    /// A folder of its own, gone when it ends.
+    /// The program's own temporary folder, deleted when it ends.
     own: PathBuf,
 }
 
-/// Starts a program on a thread of its own, and comes back when it runs.
-async fn begin(running: Running, terms: Terms, input: Vec<u8>) -> Result<(), String> {
+/// Starts a program on a thread of its own, and returns when it runs.
+async fn begin(running: RunningProgram, terms: ThirdPartyTerms, input: Vec<u8>) -> Result<(), String> {
     let (tell, told) = oneshot::channel();
     let thread = std::thread::Builder::new().name("process".into());
     let begun = thread.spawn(move || {
-        let Running { workers, entry, clock, own } = running;
-        match workers.stranger(terms) {
+        let RunningProgram { workers, entry, clock, own } = running;
+        match workers.start_third_party(terms) {
             Err(error) => drop(tell.send(Err(error.to_string()))),
             Ok(mut program) => {
                 *entry.signals.lock().unwrap_or_else(PoisonError::into_inner) = program.signals().ok();
-                // Whoever asked may have gone; the program runs all the same.
+                // The caller may be gone; the program runs in any case.
                 let _told = tell.send(Ok(()));
                 let pipes = (program.input.take(), program.output.take(), program.error.take());
                 let exit = std::thread::scope(|threads| {
@@ -405,11 +408,13 @@ async fn begin(running: Running, terms: Terms, input: Vec<u8>) -> Result<(), Str
                             let _written = File::from(reads).write_all(&input);
                         }
                     });
-                    for (pipe, stream) in [(pipes.1, Stream::Output), (pipes.2, Stream::Complaints)] {
+                    for (pipe, stream) in
+                        [(pipes.1, ProgramOutputStream::Output), (pipes.2, ProgramOutputStream::Complaints)]
+                    {
                         let entry = &entry;
                         threads.spawn(move || pipe.map(|pipe| listen(pipe, stream, entry)));
                     }
-                    let (exit, _) = program.ended(&entry.cancel);
+                    let (exit, _) = program.wait_for_exit(&entry.cancel);
                     exit
                 });
                 entry.end(exit, clock.now());
@@ -421,14 +426,14 @@ async fn begin(running: Running, terms: Terms, input: Vec<u8>) -> Result<(), Str
     told.await.map_err(|_| "its thread ended".to_owned())?
 }
 
-fn listen(pipe: OwnedFd, stream: Stream, entry: &Entry) {
+fn listen(pipe: OwnedFd, stream: ProgramOutputStream, entry: &ProgramEntry) {
     let (mut pipe, mut buffer) = (File::from(pipe), vec![0; 64 << 10]);
     while let Ok(count @ 1..) = pipe.read(&mut buffer) {
         entry.log().take(stream, buffer.get(..count).unwrap_or_default());
     }
 }
 
-impl Service for Process {
+impl Service for ProcessService {
     fn is_local(&self) -> bool {
         true
     }
@@ -441,11 +446,11 @@ impl Service for Process {
         ReadSource::OwnState
     }
 
-    fn described(&self, action: &Action) -> Vec<String> {
+    fn describe_targets(&self, action: &Action) -> Vec<String> {
         action.found().to_vec()
     }
 
-    fn found<'a>(&'a self, action: &'a Action) -> Work<'a, Result<Vec<String>, Refusal>> {
+    fn describe_current_state<'a>(&'a self, action: &'a Action) -> BoxedFuture<'a, Result<Vec<String>, Refusal>> {
         Box::pin(async move {
             match action.capability().as_str() {
                 "process.run" => self.shown(action).await,
@@ -459,7 +464,7 @@ impl Service for Process {
         })
     }
 
-    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    fn read<'a>(&'a self, ask: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         Box::pin(self.answer(ask))
     }
 
@@ -468,35 +473,41 @@ impl Service for Process {
         permit: Permit,
         hold: &'a Hold,
         _: Option<&'a [u8]>,
-    ) -> Work<'a, Result<Performed, Trouble>> {
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(async move {
-            // Spent by this one start or end, whatever becomes of it.
+            // Spent by this one start or end, whatever the result.
             let capability = permit.action().capability().clone();
             drop(permit);
             match capability.as_str() {
                 "process.run" => self.start(hold).await,
-                "process.kill" => self.kill(&hold.action).await.map_err(Trouble::Refused),
-                _ => Err(Trouble::refused(Code::GatewayUnsupported)),
+                "process.kill" => self.kill(&hold.action).await.map_err(WriteError::Refused),
+                _ => Err(WriteError::refused(Code::GatewayUnsupported)),
             }
         })
     }
 
-    /// A program that is listed was started. Of one that is not nobody can tell: it ended with a gateway, or never ran.
-    fn look_up<'a>(&'a self, hold: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
+    /// A program that is listed was started. The outcome of any other is unknown: it ended with a gateway, or never
+    /// ran.
+    fn look_up<'a>(&'a self, hold: &'a Hold, _: Option<&'a [u8]>) -> BoxedFuture<'a, LookupOutcome> {
         Box::pin(async move {
-            let applied = |id: &str, entry: &Entry| {
+            let applied = |id: &str, entry: &ProgramEntry| {
                 let receipt = format!("found {id}");
-                Found::Applied(Performed { receipt, result: facts(id, entry), after: None, undo_until: None })
+                LookupOutcome::Applied(CompletedWrite {
+                    receipt,
+                    result: facts(id, entry),
+                    after: None,
+                    undo_until: None,
+                })
             };
             match hold.action.capability().as_str() {
                 "process.kill" => match self.own(&hold.action) {
-                    Ok((_, entry)) if entry.state() == ProgramState::Running => Found::Absent,
+                    Ok((_, entry)) if entry.state() == ProgramState::Running => LookupOutcome::Absent,
                     Ok((id, entry)) => applied(&id, &entry),
-                    Err(_) => Found::Unknown,
+                    Err(_) => LookupOutcome::Unknown,
                 },
                 _ => {
                     let id = id_of(hold.id);
-                    self.table.of(hold.agent(), &id).map_or(Found::Unknown, |entry| applied(&id, &entry))
+                    self.table.of(hold.agent(), &id).map_or(LookupOutcome::Unknown, |entry| applied(&id, &entry))
                 }
             }
         })

@@ -1,8 +1,8 @@
-//! Calls that agents plan for later: `scheduler.cron_create`, `cron_list`, `cron_delete`, `delay`.
+//! The scheduler service: calls that agents plan for later.
 //!
-//! A plan is only a plan: when it is due, [`crate::loops::schedule`] makes the call in the agent's name, and every room
-//! judges it then. Promise: a plan carries no approval with it, an agent sees and ends its own only, and no plan makes
-//! plans.
+//! Carries out `scheduler.cron_create`, `cron_list`, `cron_delete` and `delay`. When a plan is due,
+//! [`crate::loops::schedule`] makes the call in the agent's name, and every room judges it then. Promise: a plan
+//! carries no approval with it, an agent sees and ends only its own plans, and no plan creates plans.
 
 use std::sync::Arc;
 
@@ -13,56 +13,56 @@ use sluice_core::cron::Cron;
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
-use sluice_core::{Action, Actor, CapabilityName, Clock, HoldId, Span, Timestamp};
-use sluice_store::{NewSchedule, Schedule, ScheduleRun, ScheduleState, Store, StoreError};
+use sluice_core::rollback::ObjectFingerprint;
+use sluice_core::{Action, Actor, CapabilityName, Clock, HoldId, Millis, UtcMillis};
+use sluice_store::{AddSchedule, MoveSchedule, Schedule, ScheduleState, Store, StoreError};
 
-use super::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
+use super::{BoxedFuture, CompletedWrite, LookupOutcome, PreparedWrite, ReadSource, Service, ServiceRead, WriteError};
 use crate::catalogue::LiveCatalogue;
 
-/// The longest a single call can be put off, in seconds: a year.
+/// The longest delay of a single call, in seconds: a year.
 const LONGEST: u64 = 366 * 24 * 3_600;
 /// The longest description, in characters.
 const DESCRIPTION: usize = 500;
 const PREFIX: &str = "cron_";
 
 /// Plans of agents.
-pub struct Scheduler {
+pub struct SchedulerService {
     store: Arc<Store>,
     catalogue: Arc<LiveCatalogue>,
     clock: Arc<dyn Clock>,
 }
 
-impl std::fmt::Debug for Scheduler {
+impl std::fmt::Debug for SchedulerService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Scheduler").finish_non_exhaustive()
     }
 }
 
-/// A plan that an agent wants to make.
-struct Wanted {
+/// The plan that a call asks for.
+struct ScheduleDraft {
     capability: CapabilityName,
     arguments: Map<String, Value>,
     cron: Option<String>,
     description: Option<String>,
-    next_at: Timestamp,
+    next_at: UtcMillis,
 }
 
-/// What is needed to bring a plan back.
+/// The content needed to restore a plan.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct ScheduleUndo {
     id: HoldId,
-    next_at: Option<Timestamp>,
+    next_at: Option<UtcMillis>,
 }
 
-impl Scheduler {
-    /// On this store; only what the catalogue offers can be planned.
+impl SchedulerService {
+    /// The service on this store; only capabilities of the catalogue can be planned.
     #[must_use]
     pub fn new(store: Arc<Store>, catalogue: Arc<LiveCatalogue>, clock: Arc<dyn Clock>) -> Self {
         Self { store, catalogue, clock }
     }
 
-    fn wanted(&self, action: &Action) -> Result<Wanted, Refusal> {
+    fn wanted(&self, action: &Action) -> Result<ScheduleDraft, Refusal> {
         let arguments = action.arguments();
         let wrong = |text: &str| Refusal::new(Code::SchemaWrongType).with_text(text);
         let text = |name: &str| arguments.get(name).and_then(Value::as_str);
@@ -76,7 +76,7 @@ impl Scheduler {
             return Err(wrong("a plan cannot make or end plans"));
         }
         if spec.effect == Effect::Read {
-            return Err(wrong("only writes can be planned: nobody would get what a read gives"));
+            return Err(wrong("only writes can be planned: nobody would receive the result of a read"));
         }
         Action::new(spec, action.agent().clone(), None, Value::Object(inputs.clone())).map_err(|error| {
             let code = Code::from_code(error.code()).unwrap_or(Code::SchemaWrongType);
@@ -94,50 +94,50 @@ impl Scheduler {
                 (Some(schedule.to_owned()), next)
             }
             None => match arguments.get("seconds").and_then(Value::as_u64) {
-                Some(seconds @ 1..=LONGEST) => (None, now + Span::from_secs(seconds)),
+                Some(seconds @ 1..=LONGEST) => (None, now + Millis::from_secs(seconds)),
                 _ => return Err(wrong("seconds is between 1 and 31622400 (a year)")),
             },
         };
-        Ok(Wanted { capability, arguments: inputs, cron, description, next_at })
+        Ok(ScheduleDraft { capability, arguments: inputs, cron, description, next_at })
     }
 
-    /// The plan of this agent that a call names.
+    /// This agent's plan that a call names.
     async fn named(&self, action: &Action) -> Result<Schedule, Refusal> {
         let text = action.arguments().get("cron_id").and_then(Value::as_str).unwrap_or_default();
         let bits = text.strip_prefix(PREFIX).filter(|digits| digits.len() == 32);
         let bits = bits.and_then(|digits| u128::from_str_radix(digits, 16).ok());
         let id = HoldId::from_bits(bits.ok_or_else(|| Refusal::new(Code::SchemaBadName))?);
         let plan = self.store.schedule(id).await.map_err(refuse)?;
-        // Plans of others do not exist for an agent.
+        // For an agent, the plans of other agents do not exist.
         let own = plan.filter(|plan| plan.agent == *action.agent());
         own.ok_or_else(|| Refusal::new(Code::StoreNotFound).with_text("there is no such planned call"))
     }
 
-    async fn change(&self, hold: &Hold, permit: Permit) -> Result<Performed, Trouble> {
+    async fn change(&self, hold: &Hold, permit: Permit) -> Result<CompletedWrite, WriteError> {
         let id = permit.hold();
         if verb(&hold.action) == "cron_delete" {
-            let plan = self.named(&hold.action).await.map_err(Trouble::Refused)?;
+            let plan = self.named(&hold.action).await.map_err(WriteError::Refused)?;
             let by = Actor::Agent(hold.agent().clone());
             if plan.state == ScheduleState::Active {
                 self.cancel(&plan, by).await?;
             }
             let result = json!({"cron_id": cron_id(plan.id), "deleted": plan.state == ScheduleState::Active});
-            let after = Some(print(Some(ScheduleState::Cancelled)));
-            return Ok(Performed { receipt: "cancelled".into(), result, after, undo_until: None });
+            let after = Some(fingerprint(Some(ScheduleState::Cancelled)));
+            return Ok(CompletedWrite { receipt: "cancelled".into(), result, after, undo_until: None });
         }
-        let Wanted { capability, arguments, cron, description, next_at } =
-            self.wanted(&hold.action).map_err(Trouble::Refused)?;
+        let ScheduleDraft { capability, arguments, cron, description, next_at } =
+            self.wanted(&hold.action).map_err(WriteError::Refused)?;
         let new =
-            NewSchedule { hold: id, agent: hold.agent().clone(), capability, arguments, cron, description, next_at };
+            AddSchedule { hold: id, agent: hold.agent().clone(), capability, arguments, cron, description, next_at };
         let plan = self.store.add_schedule(new).await.map_err(trouble)?;
         let next = plan.next_at.map(|at| at.to_string());
         let result = json!({"cron_id": cron_id(plan.id), "next_at": next});
-        let after = Some(print(Some(ScheduleState::Active)));
-        Ok(Performed { receipt: cron_id(plan.id), result, after, undo_until: None })
+        let after = Some(fingerprint(Some(ScheduleState::Active)));
+        Ok(CompletedWrite { receipt: cron_id(plan.id), result, after, undo_until: None })
     }
 
-    async fn cancel(&self, plan: &Schedule, by: Actor) -> Result<(), Trouble> {
-        let run = ScheduleRun {
+    async fn cancel(&self, plan: &Schedule, by: Actor) -> Result<(), WriteError> {
+        let run = MoveSchedule {
             id: plan.id,
             version: plan.version,
             state: ScheduleState::Cancelled,
@@ -148,14 +148,14 @@ impl Scheduler {
         };
         match self.store.move_schedule(run).await.map_err(trouble)? {
             true => Ok(()),
-            // It became due in this very moment; the next attempt finds it as it is then.
-            false => Err(Trouble::NotDone(Refusal::new(Code::StoreConflict))),
+            // It became due at this moment; the next attempt finds its new state.
+            false => Err(WriteError::NotDone(Refusal::new(Code::StoreConflict))),
         }
     }
 
-    async fn bring_back(&self, done: &Hold, before: &[u8]) -> Result<Performed, Trouble> {
-        let impossible = || Trouble::refused(Code::RollbackNotPossible);
-        let kept: Kept = serde_json::from_slice(before).map_err(|_| impossible())?;
+    async fn bring_back(&self, done: &Hold, before: &[u8]) -> Result<CompletedWrite, WriteError> {
+        let impossible = || WriteError::refused(Code::RollbackNotPossible);
+        let kept: ScheduleUndo = serde_json::from_slice(before).map_err(|_| impossible())?;
         let plan = self.store.schedule(kept.id).await.map_err(trouble)?.ok_or_else(impossible)?;
         let by = Actor::Agent(done.agent().clone());
         if verb(&done.action) != "cron_delete" {
@@ -163,7 +163,7 @@ impl Scheduler {
                 self.cancel(&plan, by).await?;
             }
             let result = json!({"cron_id": cron_id(plan.id), "deleted": true});
-            return Ok(Performed { receipt: "cancelled".into(), result, after: None, undo_until: None });
+            return Ok(CompletedWrite { receipt: "cancelled".into(), result, after: None, undo_until: None });
         }
         let now = self.clock.now();
         let next_at = match &plan.cron {
@@ -172,16 +172,16 @@ impl Scheduler {
         };
         let next_at = Some(next_at.ok_or_else(impossible)?);
         let (id, version, state) = (plan.id, plan.version, ScheduleState::Active);
-        let run = ScheduleRun { id, version, state, reason: None, next_at, fact: "schedule.restored", by: Some(by) };
+        let run = MoveSchedule { id, version, state, reason: None, next_at, fact: "schedule.restored", by: Some(by) };
         if !self.store.move_schedule(run).await.map_err(trouble)? {
-            return Err(Trouble::NotDone(Refusal::new(Code::StoreConflict)));
+            return Err(WriteError::NotDone(Refusal::new(Code::StoreConflict)));
         }
         let result = json!({"cron_id": cron_id(plan.id), "restored": true});
-        Ok(Performed { receipt: "restored".into(), result, after: None, undo_until: None })
+        Ok(CompletedWrite { receipt: "restored".into(), result, after: None, undo_until: None })
     }
 }
 
-/// A plan as agents name it.
+/// The id of a plan, as agents name it.
 fn cron_id(id: HoldId) -> String {
     format!("{PREFIX}{:032x}", id.bits())
 }
@@ -190,9 +190,9 @@ fn verb(action: &Action) -> &str {
     action.capability().as_str().rsplit('.').next().unwrap_or_default()
 }
 
-/// A print of how a plan stands, or of its absence.
-fn print(state: Option<ScheduleState>) -> Fingerprint {
-    Fingerprint::of(state.map_or("absent", ScheduleState::as_str).as_bytes())
+/// A fingerprint of a plan's state, or of its absence.
+fn fingerprint(state: Option<ScheduleState>) -> ObjectFingerprint {
+    ObjectFingerprint::of(state.map_or("absent", ScheduleState::as_str).as_bytes())
 }
 
 fn told(plan: &Schedule) -> Value {
@@ -206,19 +206,21 @@ fn told(plan: &Schedule) -> Value {
 }
 
 fn refuse(error: StoreError) -> Refusal {
-    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).because(error)
+    Refusal::new(Code::from_code(error.code()).unwrap_or(Code::GatewayInternal)).with_source(error)
 }
 
-fn trouble(error: StoreError) -> Trouble {
+fn trouble(error: StoreError) -> WriteError {
     let no = refuse(error);
     match no.code() {
-        Code::StateQuota => Trouble::Refused(no.with_text("an agent has at most 100 planned calls; delete one first")),
-        Code::StoreNotFound => Trouble::Refused(no),
-        _ => Trouble::NotDone(no),
+        Code::StateQuota => {
+            WriteError::Refused(no.with_text("an agent has at most 100 planned calls; delete one first"))
+        }
+        Code::StoreNotFound => WriteError::Refused(no),
+        _ => WriteError::NotDone(no),
     }
 }
 
-impl Service for Scheduler {
+impl Service for SchedulerService {
     fn is_local(&self) -> bool {
         true
     }
@@ -232,7 +234,7 @@ impl Service for Scheduler {
             .contains(&capability.as_str())
     }
 
-    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+    fn check_feasible<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> BoxedFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
             match verb(action) {
                 "cron_delete" => self.named(action).await.map(drop),
@@ -241,7 +243,7 @@ impl Service for Scheduler {
         })
     }
 
-    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    fn read<'a>(&'a self, ask: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         Box::pin(async move {
             let plans = self.store.schedules_of(ask.action.agent().clone()).await.map_err(refuse)?;
             let entries: Vec<Value> = plans.iter().map(told).collect();
@@ -249,17 +251,17 @@ impl Service for Scheduler {
         })
     }
 
-    fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+    fn prepare<'a>(&'a self, hold: &'a Hold) -> BoxedFuture<'a, Result<PreparedWrite, WriteError>> {
         Box::pin(async move {
             let (kept, state) = match verb(&hold.action) {
                 "cron_delete" => {
-                    let plan = self.named(&hold.action).await.map_err(Trouble::Refused)?;
-                    (Kept { id: plan.id, next_at: plan.next_at }, Some(plan.state))
+                    let plan = self.named(&hold.action).await.map_err(WriteError::Refused)?;
+                    (ScheduleUndo { id: plan.id, next_at: plan.next_at }, Some(plan.state))
                 }
-                _ => (Kept { id: hold.id, next_at: None }, None),
+                _ => (ScheduleUndo { id: hold.id, next_at: None }, None),
             };
-            let content = serde_json::to_vec(&kept).map_err(|_| Trouble::refused(Code::GatewayInternal))?;
-            Ok(Prepared { handle: None, before: Some((content, print(state))) })
+            let content = serde_json::to_vec(&kept).map_err(|_| WriteError::refused(Code::GatewayInternal))?;
+            Ok(PreparedWrite { handle: None, before: Some((content, fingerprint(state))) })
         })
     }
 
@@ -268,25 +270,34 @@ impl Service for Scheduler {
         permit: Permit,
         hold: &'a Hold,
         _: Option<&'a [u8]>,
-    ) -> Work<'a, Result<Performed, Trouble>> {
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(self.change(hold, permit))
     }
 
-    /// Doing it again is doing it once.
-    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
-        Box::pin(std::future::ready(Found::Absent))
+    /// A repeat has no further effect.
+    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> BoxedFuture<'a, LookupOutcome> {
+        Box::pin(std::future::ready(LookupOutcome::Absent))
     }
 
-    fn present<'a>(&'a self, _: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+    fn current_fingerprint<'a>(
+        &'a self,
+        _: &'a Hold,
+        before: &'a [u8],
+    ) -> BoxedFuture<'a, Result<ObjectFingerprint, WriteError>> {
         Box::pin(async move {
-            let broken = |_| Trouble::refused(Code::RollbackNotPossible);
-            let kept: Kept = serde_json::from_slice(before).map_err(broken)?;
+            let broken = |_| WriteError::refused(Code::RollbackNotPossible);
+            let kept: ScheduleUndo = serde_json::from_slice(before).map_err(broken)?;
             let plan = self.store.schedule(kept.id).await.map_err(trouble)?;
-            Ok(print(plan.map(|plan| plan.state)))
+            Ok(fingerprint(plan.map(|plan| plan.state)))
         })
     }
 
-    fn undo<'a>(&'a self, _: Permit, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+    fn undo<'a>(
+        &'a self,
+        _: Permit,
+        done: &'a Hold,
+        before: &'a [u8],
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(self.bring_back(done, before))
     }
 }

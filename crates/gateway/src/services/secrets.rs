@@ -1,6 +1,6 @@
-//! Secrets, as far as agents are concerned: names, and the wish for a new value.
+//! The secrets service: agents see names of secrets and can request a new value.
 //!
-//! Promise: no answer holds a value; asking for a new one tells people and changes nothing.
+//! Promise: no answer holds a value; requesting a new value notifies people and changes nothing.
 
 use std::sync::Arc;
 
@@ -11,52 +11,52 @@ use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, Actor, CapabilityName};
 use sluice_store::{SecretRow, Store, StoreError};
 
-use super::{Ask, Found, Performed, ReadSource, Service, Trouble, Work};
-use crate::vault::{Scope, Vault, VaultError};
+use super::{BoxedFuture, CompletedWrite, LookupOutcome, ReadSource, Service, ServiceRead, WriteError};
+use crate::vault::{SecretScope, Vault, VaultError};
 
 const REASONS: [&str; 3] = ["expiring", "compromised", "auth_failure"];
 
-/// What agents can do about secrets.
+/// The service.
 #[derive(Debug)]
-pub struct Secrets {
+pub struct SecretsService {
     store: Arc<Store>,
     vault: Arc<Vault>,
 }
 
-impl Secrets {
-    /// Of this vault.
+impl SecretsService {
+    /// The service over this vault.
     #[must_use]
     pub fn new(store: Arc<Store>, vault: Arc<Vault>) -> Self {
         Self { store, vault }
     }
 
-    async fn list(&self, ask: &Ask) -> Result<Value, Refusal> {
+    async fn list(&self, ask: &ServiceRead) -> Result<Value, Refusal> {
         let all = ask.action.arguments().get("include_revoked").and_then(Value::as_bool).unwrap_or(false);
         let rows = self.vault.list().await.map_err(VaultError::refusal)?;
         let shown: Vec<Value> = rows.iter().filter(|row| all || row.revoked.is_none()).map(as_json).collect();
         Ok(json!({"secrets": shown, "total": shown.len()}))
     }
 
-    async fn ask_for(&self, hold: &Hold, permit: Permit) -> Result<Performed, Trouble> {
-        let (name, reason) = wish(&hold.action).map_err(Trouble::Refused)?;
-        // The request is named after the write, so that making it twice is making it once.
+    async fn ask_for(&self, hold: &Hold, permit: Permit) -> Result<CompletedWrite, WriteError> {
+        let (name, reason) = wish(&hold.action).map_err(WriteError::Refused)?;
+        // The request gets its id from the write, so that a repeated request is the same one.
         let request = MessageId::from_bits(permit.hold().bits());
         let asked =
             self.store.ask_rotation(request, name.clone(), reason.to_owned(), Actor::Agent(hold.agent().clone())).await;
         match asked {
             Ok(()) => {}
-            Err(StoreError::NotFound { .. }) => return Err(Trouble::refused(Code::VaultUnknown)),
-            Err(error) => return Err(Trouble::NotDone(VaultError::Store(error).refusal())),
+            Err(StoreError::NotFound { .. }) => return Err(WriteError::refused(Code::VaultUnknown)),
+            Err(error) => return Err(WriteError::NotDone(VaultError::Store(error).refusal())),
         }
         let result = json!({"request_id": request, "secret_name": name, "status": "submitted"});
-        Ok(Performed { receipt: request.to_string(), result, after: None, undo_until: None })
+        Ok(CompletedWrite { receipt: request.to_string(), result, after: None, undo_until: None })
     }
 }
 
-/// A secret as everyone may see it.
+/// A secret as every agent may see it.
 #[must_use]
 pub fn as_json(row: &SecretRow) -> Value {
-    let scope = Scope::from_text(&row.scope).ok();
+    let scope = SecretScope::from_text(&row.scope).ok();
     json!({
         "name": row.name,
         "type": row.kind,
@@ -81,7 +81,7 @@ fn wish(action: &Action) -> Result<(SecretName, &str), Refusal> {
     Ok((name, reason))
 }
 
-impl Service for Secrets {
+impl Service for SecretsService {
     fn is_local(&self) -> bool {
         true
     }
@@ -94,14 +94,14 @@ impl Service for Secrets {
         ["secrets.list", "secrets.rotate_request"].contains(&capability.as_str())
     }
 
-    fn foresee<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+    fn check_feasible<'a>(&'a self, action: &'a Action, _: Option<SessionId>) -> BoxedFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
             let (name, _) = wish(action)?;
             self.vault.show(&name).await.map(drop).map_err(VaultError::refusal)
         })
     }
 
-    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    fn read<'a>(&'a self, ask: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         Box::pin(self.list(ask))
     }
 
@@ -110,12 +110,12 @@ impl Service for Secrets {
         permit: Permit,
         hold: &'a Hold,
         _: Option<&'a [u8]>,
-    ) -> Work<'a, Result<Performed, Trouble>> {
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(self.ask_for(hold, permit))
     }
 
-    /// Asking again is asking once.
-    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
-        Box::pin(std::future::ready(Found::Absent))
+    /// A repeat has no further effect.
+    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> BoxedFuture<'a, LookupOutcome> {
+        Box::pin(std::future::ready(LookupOutcome::Absent))
     }
 }

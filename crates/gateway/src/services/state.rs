@@ -1,8 +1,8 @@
-//! State: what agents keep, for a session, for themselves, or shared by all.
+//! State: values that agents keep, for a session, for themselves, or shared by all.
 //!
-//! Values live in the store with their versions. Promise: the same write applied twice changes nothing the
-//! second time, a shared value is only replaced at the version its writer saw, and what was replaced can be
-//! put back as long as nobody wrote since.
+//! Values live in the store with their versions. Promise: the same write applied twice changes nothing the second time,
+//! a shared value is replaced only at the version that its writer saw, and a replaced value can be restored as long as
+//! nobody wrote since.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use serde_json::{Map, Value, json};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::ids::SessionId;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
-use sluice_core::{Action, AgentName, CapabilityName, HoldId, Timestamp};
-use sluice_store::{Item, LONGEST_VALUE, Shelf, StateSet, Store, StoreError};
+use sluice_core::rollback::ObjectFingerprint;
+use sluice_core::{Action, AgentName, CapabilityName, HoldId, UtcMillis};
+use sluice_store::{LONGEST_VALUE, SetState, StateItem, StateScope, Store, StoreError};
 
-use self::screen::Screen;
-use self::snapshot::SnapshotVerb;
-use self::watch::{Reach, Subscriptions};
-use super::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
+use self::screen::StateScreen;
+use self::snapshot::SnapshotOperation;
+use self::watch::{KeyListCoverage, StateSubscriptionTable};
+use super::{BoxedFuture, CompletedWrite, LookupOutcome, PreparedWrite, ReadSource, Service, ServiceRead, WriteError};
 use crate::config;
-use crate::intake::{Intake, Reader, break_imitations_in};
+use crate::intake::{ContentRecipient, Intake, break_imitations_in};
 use crate::value::put;
 
 mod briefing;
@@ -28,110 +28,115 @@ mod screen;
 mod snapshot;
 mod watch;
 
-pub use watch::{KeyChange, KeyChanges};
+pub use watch::{StateKeyChange, StateKeyChanges};
 
 /// The longest key, in characters.
 const LONGEST_KEY: usize = 512;
-/// Most keys in one list.
+/// The most keys in one list.
 const PAGE: u32 = 1_000;
-/// Values of one answer, in bytes, beyond which no further one begins.
+/// The size of an answer, in bytes, after which no further value is added.
 const PAGE_BYTES: u64 = 4 << 20;
-/// How many values are read at once: what an answer holds is bounded by their size, not by their number.
+/// How many values are read at once: an answer is limited by their size, not by their number.
 const STEP: u32 = 16;
-/// Most keys that a subscription looks at.
+/// The most keys that a subscription checks.
 const WATCHED: usize = 10_000;
 
-/// What agents keep.
+/// The service.
 #[derive(Debug)]
-pub struct State {
+pub struct StateService {
     store: Arc<Store>,
     quotas: config::State,
-    subscriptions: Subscriptions,
-    screen: Screen,
+    subscriptions: StateSubscriptionTable,
+    screen: StateScreen,
 }
 
-/// What is needed to put a value back.
+/// The content needed to restore a value.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct StateUndo {
     shelf: String,
     key: String,
-    item: Option<KeptItem>,
+    item: Option<StateUndoItem>,
 }
 
-/// A value as it was.
+/// A value at an earlier time.
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptItem {
+struct StateUndoItem {
     value: String,
     version: u64,
-    created_at: Timestamp,
-    updated_at: Timestamp,
+    created_at: UtcMillis,
+    updated_at: UtcMillis,
     by: AgentName,
     size: u64,
 }
 
-/// A capability of this service, taken apart.
-struct Wanted<'a> {
-    shelf: Shelf,
+/// A capability of this service, parsed.
+struct StateCall<'a> {
+    shelf: StateScope,
     verb: &'a str,
     arguments: &'a Map<String, Value>,
 }
 
-impl State {
-    /// On this store, within these bounds; what agents read of each other passes this way in.
+impl StateService {
+    /// The service on this store, within these limits; what agents read of each other passes through this intake.
     #[must_use]
     pub fn new(store: Arc<Store>, quotas: config::State, intake: Arc<Intake>) -> Self {
-        Self { store, quotas, subscriptions: Subscriptions::default(), screen: Screen::new(intake) }
+        Self { store, quotas, subscriptions: StateSubscriptionTable::default(), screen: StateScreen::new(intake) }
     }
 
-    /// The changes of a subscription without the keys that are kept from agents.
+    /// The changes of a subscription without the keys that are withheld from agents.
     ///
     /// # Errors
     /// When they cannot be screened.
     pub async fn screen_changes(
         &self,
-        reader: &Reader,
-        at: Timestamp,
-        mut changes: KeyChanges,
-    ) -> Result<KeyChanges, Refusal> {
+        reader: &ContentRecipient,
+        at: UtcMillis,
+        mut changes: StateKeyChanges,
+    ) -> Result<StateKeyChanges, Refusal> {
         let keys: Vec<&str> = changes.events.iter().map(|change| change.key.as_str()).collect();
         let withheld = self.screen.keys(reader, at, &keys).await?;
         changes.events.retain(|change| !withheld.contains(&change.key));
         Ok(changes)
     }
 
-    /// What a subscription of this agent saw after a number; nothing if it has no such subscription.
+    /// The changes of this agent's subscription after a number; nothing if there is no such subscription.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn changes(&self, agent: &AgentName, id: &str, after: u64) -> Result<Option<KeyChanges>, StoreError> {
+    pub async fn changes(
+        &self,
+        agent: &AgentName,
+        id: &str,
+        after: u64,
+    ) -> Result<Option<StateKeyChanges>, StoreError> {
         let Some(prefix) = self.subscriptions.prefix(agent, id) else { return Ok(None) };
         let (items, reach) = self.watched(&prefix).await?;
         Ok(self.subscriptions.look(id, (&items, reach), after))
     }
 
-    /// The shared keys below a prefix, as far as a subscription looks, and whether that is all of them.
-    async fn watched(&self, prefix: &str) -> Result<(Vec<Item>, Reach), StoreError> {
-        let mut items: Vec<Item> = Vec::new();
+    /// The shared keys with a prefix, up to the limit of a subscription, and whether these are all of them.
+    async fn watched(&self, prefix: &str) -> Result<(Vec<StateItem>, KeyListCoverage), StoreError> {
+        let mut items: Vec<StateItem> = Vec::new();
         while items.len() < WATCHED {
             let after = items.last().map(|item| item.key.clone());
-            let page = self.store.state_list(Shelf::Shared, prefix.to_owned(), after, PAGE).await?;
+            let page = self.store.state_list(StateScope::Shared, prefix.to_owned(), after, PAGE).await?;
             let is_last = page.len() < PAGE as usize;
             items.extend(page);
             if is_last {
-                return Ok((items, Reach::All));
+                return Ok((items, KeyListCoverage::All));
             }
         }
-        Ok((items, Reach::Part))
+        Ok((items, KeyListCoverage::Part))
     }
 
-    /// Values below a prefix, page by page until there are enough, and whether there are more.
+    /// Values with a prefix, read page by page up to the limit, and whether there are more.
     async fn values(
         &self,
-        shelf: &Shelf,
+        shelf: &StateScope,
         prefix: &str,
         mut after: Option<String>,
-    ) -> Result<(Vec<Item>, bool), StoreError> {
-        let (mut items, mut bytes): (Vec<Item>, u64) = (Vec::new(), 0);
+    ) -> Result<(Vec<StateItem>, bool), StoreError> {
+        let (mut items, mut bytes): (Vec<StateItem>, u64) = (Vec::new(), 0);
         loop {
             let page = self.store.state_query(shelf.clone(), prefix.to_owned(), after.take(), STEP).await?;
             let is_last = page.len() < STEP as usize;
@@ -149,22 +154,22 @@ impl State {
         }
     }
 
-    /// Ends a subscription of this agent; whether there was one.
+    /// Ends a subscription of this agent. Returns whether there was one.
     pub fn unwatch(&self, agent: &AgentName, id: &str) -> bool {
         self.subscriptions.end(agent, id)
     }
 
-    fn quota(&self, shelf: &Shelf) -> u64 {
+    fn quota(&self, shelf: &StateScope) -> u64 {
         match shelf {
-            Shelf::Session(_) => self.quotas.session.as_bytes(),
-            Shelf::Persistent(_) => self.quotas.persistent.as_bytes(),
-            Shelf::Shared => self.quotas.shared.as_bytes(),
+            StateScope::Session(_) => self.quotas.session.as_bytes(),
+            StateScope::Persistent(_) => self.quotas.persistent.as_bytes(),
+            StateScope::Shared => self.quotas.shared.as_bytes(),
         }
     }
 
-    async fn answer(&self, ask: &Ask) -> Result<Value, Refusal> {
+    async fn answer(&self, ask: &ServiceRead) -> Result<Value, Refusal> {
         let wanted = wanted(&ask.action, ask.session)?;
-        let Wanted { shelf, verb, arguments } = &wanted;
+        let StateCall { shelf, verb, arguments } = &wanted;
         let text = |name: &str| arguments.get(name).and_then(Value::as_str);
         match *verb {
             "get" => {
@@ -173,14 +178,14 @@ impl State {
                 if item.is_none() && version.is_some() {
                     return Err(Refusal::new(Code::StateVersion));
                 }
-                let is_shared = matches!(shelf, Shelf::Shared);
+                let is_shared = matches!(shelf, StateScope::Shared);
                 let foreign = item.as_ref().filter(|item| is_shared && item.by != *ask.action.agent());
                 let Some(foreign) = foreign else { return Ok(told(shelf, item)) };
-                if let Some(finding) = self.screen.value(&Reader::of(ask), ask.now, foreign).await? {
+                if let Some(finding) = self.screen.value(&ContentRecipient::of(ask), ask.now, foreign).await? {
                     return Err(screen::kept_back(finding));
                 }
                 let mut told = told(shelf, item);
-                // The value is given as it is, except where it speaks with the voice of the gateway.
+                // The value is returned unchanged, except where it imitates the gateway.
                 if let Some(value) = told.get_mut("value") {
                     break_imitations_in(value);
                 }
@@ -193,9 +198,10 @@ impl State {
                 let is_cut = items.len() > PAGE as usize;
                 items.truncate(PAGE as usize);
                 let used = self.store.state_usage(shelf.clone()).await.map_err(store)?;
-                let is_foreign = |item: &&Item| matches!(shelf, Shelf::Shared) && item.by != *ask.action.agent();
+                let is_foreign =
+                    |item: &&StateItem| matches!(shelf, StateScope::Shared) && item.by != *ask.action.agent();
                 let keys: Vec<&str> = items.iter().filter(is_foreign).map(|item| item.key.as_str()).collect();
-                let withheld = self.screen.keys(&Reader::of(ask), ask.now, &keys).await?;
+                let withheld = self.screen.keys(&ContentRecipient::of(ask), ask.now, &keys).await?;
                 items.retain(|item| !withheld.contains(&item.key));
                 let mut told = listed(shelf, &items, used);
                 if !withheld.is_empty() {
@@ -207,7 +213,7 @@ impl State {
             "watch" => {
                 let prefix = text("prefix").unwrap_or_default().to_owned();
                 let (items, reach) = self.watched(&prefix).await.map_err(store)?;
-                if reach == Reach::Part {
+                if reach == KeyListCoverage::Part {
                     let text = format!("more than {WATCHED} keys begin with this; watch a longer prefix");
                     return Err(Refusal::new(Code::FilesTooManyWatches).with_text(&text));
                 }
@@ -235,16 +241,16 @@ impl State {
         }
     }
 
-    async fn change(&self, hold: &Hold, id: HoldId) -> Result<Performed, Trouble> {
-        let wanted = wanted(&hold.action, hold.session).map_err(Trouble::Refused)?;
-        let Wanted { shelf, verb, arguments } = &wanted;
+    async fn change(&self, hold: &Hold, id: HoldId) -> Result<CompletedWrite, WriteError> {
+        let wanted = wanted(&hold.action, hold.session).map_err(WriteError::Refused)?;
+        let StateCall { shelf, verb, arguments } = &wanted;
         let by = hold.agent().clone();
         let expected = arguments.get("expected_version").and_then(Value::as_u64);
-        let key = || wanted.key().map_err(Trouble::Refused);
+        let key = || wanted.key().map_err(WriteError::Refused);
         let (receipt, result, after) = match *verb {
             "set" => {
                 let value = arguments.get("value").cloned().unwrap_or(Value::Null).to_string();
-                let set = StateSet {
+                let set = SetState {
                     hold: id,
                     shelf: shelf.clone(),
                     key: key()?,
@@ -256,45 +262,49 @@ impl State {
                 let changed = self.store.state_set(set).await.map_err(trouble)?;
                 let before = changed.previous.as_ref().map(value_of).unwrap_or(Value::Null);
                 let result = match shelf {
-                    Shelf::Session(_) => json!({"previous_value": before, "overwritten": changed.previous.is_some()}),
-                    Shelf::Persistent(_) => {
+                    StateScope::Session(_) => {
+                        json!({"previous_value": before, "overwritten": changed.previous.is_some()})
+                    }
+                    StateScope::Persistent(_) => {
                         json!({"version": changed.version, "previous_version": changed.previous.map(|item| item.version)})
                     }
-                    Shelf::Shared => json!({"version": changed.version}),
+                    StateScope::Shared => json!({"version": changed.version}),
                 };
-                (format!("version {}", changed.version), result, Some(print(Some(&value))))
+                (format!("version {}", changed.version), result, Some(fingerprint(Some(&value))))
             }
             "delete" => {
                 let gone = self.store.state_delete(id, shelf.clone(), key()?, by, expected).await.map_err(trouble)?;
                 let result = match shelf {
-                    Shelf::Session(_) => {
+                    StateScope::Session(_) => {
                         json!({"deleted": gone.is_some(), "previous_value": gone.as_ref().map(value_of)})
                     }
-                    Shelf::Persistent(_) | Shelf::Shared => json!({"deleted": gone.is_some()}),
+                    StateScope::Persistent(_) | StateScope::Shared => json!({"deleted": gone.is_some()}),
                 };
-                ("deleted".to_owned(), result, Some(print(None)))
+                ("deleted".to_owned(), result, Some(fingerprint(None)))
             }
             "clear" => match shelf {
-                Shelf::Session(session) => {
+                StateScope::Session(session) => {
                     let gone = self.store.state_clear(id, *session).await.map_err(trouble)?;
                     ("cleared".to_owned(), json!({"removed_count": gone}), None)
                 }
-                Shelf::Persistent(_) | Shelf::Shared => return Err(Trouble::refused(Code::GatewayUnsupported)),
+                StateScope::Persistent(_) | StateScope::Shared => {
+                    return Err(WriteError::refused(Code::GatewayUnsupported));
+                }
             },
-            _ => return Err(Trouble::refused(Code::GatewayUnsupported)),
+            _ => return Err(WriteError::refused(Code::GatewayUnsupported)),
         };
-        Ok(Performed { receipt, result, after, undo_until: None })
+        Ok(CompletedWrite { receipt, result, after, undo_until: None })
     }
 
-    async fn before(&self, hold: &Hold) -> Result<Prepared, Trouble> {
-        let wanted = wanted(&hold.action, hold.session).map_err(Trouble::Refused)?;
+    async fn before(&self, hold: &Hold) -> Result<PreparedWrite, WriteError> {
+        let wanted = wanted(&hold.action, hold.session).map_err(WriteError::Refused)?;
         if wanted.verb == "clear" {
-            return Ok(Prepared::default());
+            return Ok(PreparedWrite::default());
         }
-        let key = wanted.key().map_err(Trouble::Refused)?;
+        let key = wanted.key().map_err(WriteError::Refused)?;
         let item = self.store.state_get(wanted.shelf.clone(), key.clone(), None).await.map_err(trouble)?;
-        let print = print(item.as_ref().map(|item| item.value.as_str()));
-        let item = item.map(|Item { value, version, created_at, updated_at, by, size, .. }| KeptItem {
+        let print = fingerprint(item.as_ref().map(|item| item.value.as_str()));
+        let item = item.map(|StateItem { value, version, created_at, updated_at, by, size, .. }| StateUndoItem {
             value,
             version,
             created_at,
@@ -302,17 +312,17 @@ impl State {
             by,
             size,
         });
-        let kept = Kept { shelf: shelf_text(&wanted.shelf), key, item };
-        let content = serde_json::to_vec(&kept).map_err(|_| Trouble::refused(Code::GatewayInternal))?;
-        Ok(Prepared { handle: None, before: Some((content, print)) })
+        let kept = StateUndo { shelf: shelf_text(&wanted.shelf), key, item };
+        let content = serde_json::to_vec(&kept).map_err(|_| WriteError::refused(Code::GatewayInternal))?;
+        Ok(PreparedWrite { handle: None, before: Some((content, print)) })
     }
 
-    async fn put_back(&self, permit: Permit, before: &[u8]) -> Result<Performed, Trouble> {
+    async fn put_back(&self, permit: Permit, before: &[u8]) -> Result<CompletedWrite, WriteError> {
         let (shelf, kept) = kept(before)?;
         let current = self.store.state_get(shelf.clone(), kept.key.clone(), None).await.map_err(trouble)?;
         let seen = current.map(|item| item.version);
-        let Kept { key, item, .. } = kept;
-        let item = item.map(|KeptItem { value, version, created_at, updated_at, by, size }| Item {
+        let StateUndo { key, item, .. } = kept;
+        let item = item.map(|StateUndoItem { value, version, created_at, updated_at, by, size }| StateItem {
             key: key.clone(),
             value,
             version,
@@ -322,11 +332,16 @@ impl State {
             size,
         });
         self.store.state_put_back(permit.hold(), shelf, key, item, seen).await.map_err(trouble)?;
-        Ok(Performed { receipt: "put back".into(), result: json!({"restored": true}), after: None, undo_until: None })
+        Ok(CompletedWrite {
+            receipt: "restored".into(),
+            result: json!({"restored": true}),
+            after: None,
+            undo_until: None,
+        })
     }
 }
 
-impl Service for State {
+impl Service for StateService {
     fn is_local(&self) -> bool {
         true
     }
@@ -347,16 +362,21 @@ impl Service for State {
         }
     }
 
-    fn foresee<'a>(&'a self, action: &'a Action, session: Option<SessionId>) -> Work<'a, Result<(), Refusal>> {
+    fn check_feasible<'a>(
+        &'a self,
+        action: &'a Action,
+        session: Option<SessionId>,
+    ) -> BoxedFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
-            if let Some(verb) = SnapshotVerb::of(action.capability()) {
+            if let Some(verb) = SnapshotOperation::of(action.capability()) {
                 return self.foresee_snapshot(verb, action).await;
             }
             if matches!(action.capability().as_str(), "state.briefing.generate" | "state.snapshot.list") {
                 return Ok(());
             }
             let wanted = wanted(action, session)?;
-            // What can only be refused is refused before it is held: a dead letter would call people for nothing.
+            // A write that can only be refused is refused before it is held: a dead hold would alert people for
+            // nothing.
             if ["set", "delete"].contains(&wanted.verb) {
                 wanted.key()?;
             }
@@ -376,7 +396,7 @@ impl Service for State {
         })
     }
 
-    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    fn read<'a>(&'a self, ask: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         Box::pin(async move {
             match ask.action.capability().as_str() {
                 "state.briefing.generate" => self.briefing(ask).await,
@@ -386,9 +406,9 @@ impl Service for State {
         })
     }
 
-    fn prepare<'a>(&'a self, hold: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
+    fn prepare<'a>(&'a self, hold: &'a Hold) -> BoxedFuture<'a, Result<PreparedWrite, WriteError>> {
         Box::pin(async move {
-            match SnapshotVerb::of(hold.action.capability()) {
+            match SnapshotOperation::of(hold.action.capability()) {
                 Some(verb) => self.before_snapshot(verb, hold).await,
                 None => self.before(hold).await,
             }
@@ -400,46 +420,55 @@ impl Service for State {
         permit: Permit,
         hold: &'a Hold,
         _: Option<&'a [u8]>,
-    ) -> Work<'a, Result<Performed, Trouble>> {
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(async move {
-            match SnapshotVerb::of(hold.action.capability()) {
+            match SnapshotOperation::of(hold.action.capability()) {
                 Some(verb) => self.change_by_snapshot(verb, hold, permit.hold()).await,
                 None => self.change(hold, permit.hold()).await,
             }
         })
     }
 
-    /// Applying it again is harmless: the value remembers the write that made it.
-    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
-        Box::pin(std::future::ready(Found::Absent))
+    /// Repeating it is harmless: the value remembers the write that made it.
+    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> BoxedFuture<'a, LookupOutcome> {
+        Box::pin(std::future::ready(LookupOutcome::Absent))
     }
 
-    fn present<'a>(&'a self, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
+    fn current_fingerprint<'a>(
+        &'a self,
+        done: &'a Hold,
+        before: &'a [u8],
+    ) -> BoxedFuture<'a, Result<ObjectFingerprint, WriteError>> {
         Box::pin(async move {
-            if SnapshotVerb::of(done.action.capability()).is_some() {
+            if SnapshotOperation::of(done.action.capability()).is_some() {
                 return self.print_of_all(done.agent()).await;
             }
             let (shelf, kept) = kept(before)?;
             let item = self.store.state_get(shelf, kept.key, None).await.map_err(trouble)?;
-            Ok(print(item.as_ref().map(|item| item.value.as_str())))
+            Ok(fingerprint(item.as_ref().map(|item| item.value.as_str())))
         })
     }
 
-    fn undo<'a>(&'a self, permit: Permit, done: &'a Hold, before: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
+    fn undo<'a>(
+        &'a self,
+        permit: Permit,
+        done: &'a Hold,
+        before: &'a [u8],
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(async move {
-            match SnapshotVerb::of(done.action.capability()) {
+            match SnapshotOperation::of(done.action.capability()) {
                 Some(_) => self.put_all_back(permit, done, before).await,
                 None => self.put_back(permit, before).await,
             }
         })
     }
 
-    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
+    fn discard_undo_data<'a>(&'a self, _: &'a [u8]) -> BoxedFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 }
 
-impl Wanted<'_> {
+impl StateCall<'_> {
     fn key(&self) -> Result<String, Refusal> {
         let key = self.arguments.get("key").and_then(Value::as_str).unwrap_or_default();
         let usable = !key.is_empty() && key.chars().count() <= LONGEST_KEY && !key.chars().any(char::is_control);
@@ -447,46 +476,46 @@ impl Wanted<'_> {
     }
 }
 
-fn wanted(action: &Action, session: Option<SessionId>) -> Result<Wanted<'_>, Refusal> {
+fn wanted(action: &Action, session: Option<SessionId>) -> Result<StateCall<'_>, Refusal> {
     let (shelf, verb) = parts(action.capability()).ok_or_else(|| Refusal::new(Code::GatewayUnsupported))?;
     let shelf = match shelf {
-        "session" => Shelf::Session(session.ok_or_else(|| Refusal::new(Code::StateNoSession))?),
-        "persistent" => Shelf::Persistent(action.agent().clone()),
-        "shared" => Shelf::Shared,
+        "session" => StateScope::Session(session.ok_or_else(|| Refusal::new(Code::StateNoSession))?),
+        "persistent" => StateScope::Persistent(action.agent().clone()),
+        "shared" => StateScope::Shared,
         _ => return Err(Refusal::new(Code::GatewayUnsupported)),
     };
-    Ok(Wanted { shelf, verb, arguments: action.arguments() })
+    Ok(StateCall { shelf, verb, arguments: action.arguments() })
 }
 
-/// `state.<shelf>.<verb>`.
+/// The parts of `state.<shelf>.<verb>`.
 fn parts(capability: &CapabilityName) -> Option<(&str, &str)> {
     capability.as_str().strip_prefix("state.")?.split_once('.')
 }
 
-fn value_of(item: &Item) -> Value {
+fn value_of(item: &StateItem) -> Value {
     serde_json::from_str(&item.value).unwrap_or(Value::Null)
 }
 
-fn told(shelf: &Shelf, item: Option<Item>) -> Value {
+fn told(shelf: &StateScope, item: Option<StateItem>) -> Value {
     let Some(item) = item else { return json!({"found": false, "value": null}) };
     let mut told = json!({
         "found": true, "value": value_of(&item), "version": item.version, "updated_at": item.updated_at.to_string(),
     });
     match shelf {
-        Shelf::Session(_) => told = json!({"found": true, "value": value_of(&item)}),
-        Shelf::Persistent(_) => put(&mut told, "created_at", item.created_at.to_string()),
-        Shelf::Shared => put(&mut told, "owner_agent", item.by.as_str()),
+        StateScope::Session(_) => told = json!({"found": true, "value": value_of(&item)}),
+        StateScope::Persistent(_) => put(&mut told, "created_at", item.created_at.to_string()),
+        StateScope::Shared => put(&mut told, "owner_agent", item.by.as_str()),
     }
     told
 }
 
-fn listed(shelf: &Shelf, items: &[Item], used: u64) -> Value {
+fn listed(shelf: &StateScope, items: &[StateItem], used: u64) -> Value {
     match shelf {
-        Shelf::Session(_) => {
+        StateScope::Session(_) => {
             let keys: Vec<&str> = items.iter().map(|item| item.key.as_str()).collect();
             json!({"count": keys.len(), "keys": keys})
         }
-        Shelf::Persistent(_) | Shelf::Shared => {
+        StateScope::Persistent(_) | StateScope::Shared => {
             let entries: Vec<Value> = items
                 .iter()
                 .map(|item| json!({"key": item.key, "version": item.version, "size": item.size, "updated_at": item.updated_at.to_string()}))
@@ -496,29 +525,29 @@ fn listed(shelf: &Shelf, items: &[Item], used: u64) -> Value {
     }
 }
 
-/// A print of a value, or of its absence.
-fn print(value: Option<&str>) -> Fingerprint {
+/// A fingerprint of a value, or of its absence.
+fn fingerprint(value: Option<&str>) -> ObjectFingerprint {
     match value {
-        Some(value) => Fingerprint::of(format!("value {value}").as_bytes()),
-        None => Fingerprint::of(b"absent"),
+        Some(value) => ObjectFingerprint::of(format!("value {value}").as_bytes()),
+        None => ObjectFingerprint::of(b"absent"),
     }
 }
 
-fn shelf_text(shelf: &Shelf) -> String {
+fn shelf_text(shelf: &StateScope) -> String {
     match shelf {
-        Shelf::Session(id) => format!("session {id}"),
-        Shelf::Persistent(agent) => format!("persistent {agent}"),
-        Shelf::Shared => "shared".into(),
+        StateScope::Session(id) => format!("session {id}"),
+        StateScope::Persistent(agent) => format!("persistent {agent}"),
+        StateScope::Shared => "shared".into(),
     }
 }
 
-fn kept(before: &[u8]) -> Result<(Shelf, Kept), Trouble> {
-    let broken = || Trouble::refused(Code::RollbackNotPossible);
-    let kept: Kept = serde_json::from_slice(before).map_err(|_| broken())?;
+fn kept(before: &[u8]) -> Result<(StateScope, StateUndo), WriteError> {
+    let broken = || WriteError::refused(Code::RollbackNotPossible);
+    let kept: StateUndo = serde_json::from_slice(before).map_err(|_| broken())?;
     let shelf = match kept.shelf.split_once(' ') {
-        Some(("session", id)) => Shelf::Session(id.parse().map_err(|_| broken())?),
-        Some(("persistent", agent)) => Shelf::Persistent(agent.parse().map_err(|_| broken())?),
-        None if kept.shelf == "shared" => Shelf::Shared,
+        Some(("session", id)) => StateScope::Session(id.parse().map_err(|_| broken())?),
+        Some(("persistent", agent)) => StateScope::Persistent(agent.parse().map_err(|_| broken())?),
+        None if kept.shelf == "shared" => StateScope::Shared,
         Some(_) | None => return Err(broken()),
     };
     Ok((shelf, kept))
@@ -529,15 +558,15 @@ fn store(error: StoreError) -> Refusal {
     let refusal = Refusal::new(code);
     match code {
         Code::StateConflict | Code::StateQuota => refusal.with_text(&error.to_string()),
-        _ => refusal.because(error),
+        _ => refusal.with_source(error),
     }
 }
 
-/// A refused change did nothing; a failed one may be repeated, which changes nothing twice.
-fn trouble(error: StoreError) -> Trouble {
+/// A refused change did nothing; a failed one may be repeated without further effect.
+fn trouble(error: StoreError) -> WriteError {
     let no = store(error);
     match no.code() {
-        Code::StateConflict | Code::StateQuota | Code::StoreNotFound => Trouble::Refused(no),
-        _ => Trouble::NotDone(no),
+        Code::StateConflict | Code::StateQuota | Code::StoreNotFound => WriteError::Refused(no),
+        _ => WriteError::NotDone(no),
     }
 }

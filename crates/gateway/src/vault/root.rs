@@ -1,7 +1,7 @@
-//! Where the root key comes from: a file of its own, a systemd credential, or a passphrase.
+//! The root key: read from its own file, a systemd credential, or a passphrase.
 //!
-//! Takes the configuration; gives the key. Promise: a file others can read is refused, a key is made only for a
-//! vault that never had one, and nothing of a key or passphrase is in any error.
+//! Takes the configuration; gives the key. Promise: a file that others can read is refused, a key is created only for a
+//! vault that never had one, and no error holds any part of a key or passphrase.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -14,30 +14,30 @@ use zeroize::Zeroizing;
 
 use super::seal::RootKey;
 
-/// What stands before the digits of a key in a file.
+/// The prefix of a key in a file.
 const PREFIX: &str = "sgk_";
 /// The name of the systemd credential.
 pub const CREDENTIAL: &str = "sluice-root-key";
 /// Memory in KiB, rounds and lanes of Argon2id.
 pub(crate) const PASSPHRASE_COST: (u32, u32, u32) = (64 * 1024, 3, 1);
-/// Bytes of a passphrase's salt.
+/// The length of a passphrase's salt, in bytes.
 pub(super) const SALT: usize = 16;
-/// No key or passphrase is longer.
+/// The longest key or passphrase, in bytes.
 const MOST: u64 = 4096;
 
-/// Where a root key is.
+/// The source of a root key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// A file that holds the key, made on the first start.
+pub enum RootKeySource {
+    /// A file that holds the key, created on the first start.
     File(PathBuf),
-    /// A credential that systemd put there.
+    /// A credential provided by systemd.
     Credential(PathBuf),
     /// A file that holds a passphrase.
     Passphrase(PathBuf),
 }
 
-impl Source {
-    /// Which one a configuration means.
+impl RootKeySource {
+    /// The source that a configuration sets.
     #[must_use]
     pub fn of(config: &crate::config::Config) -> Self {
         let vault = &config.vault;
@@ -53,14 +53,14 @@ impl Source {
         }
     }
 
-    /// Which one it was before, if the configuration says so.
+    /// The previous source, if the configuration names one.
     #[must_use]
     pub fn before(config: &crate::config::Config) -> Option<Self> {
         let vault = &config.vault;
         vault.old_key_file.clone().map(Self::File).or_else(|| vault.old_passphrase_file.clone().map(Self::Passphrase))
     }
 
-    /// In words, without anything secret.
+    /// A description without any secret.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -70,7 +70,7 @@ impl Source {
         }
     }
 
-    /// Whether there is a key to read.
+    /// Whether a key exists at the source.
     #[must_use]
     pub fn exists(&self) -> bool {
         match self {
@@ -81,14 +81,14 @@ impl Source {
     /// Reads the key.
     ///
     /// # Errors
-    /// Why it cannot be had, in words that can be shown.
+    /// Why it cannot be read, as a text that can be shown.
     pub fn read(&self, salt: &[u8]) -> Result<RootKey, String> {
         match self {
             Self::File(path) => {
                 private(path)?;
                 parse(&text(path)?, path)
             }
-            // systemd keeps its own watch over who may read it.
+            // systemd itself controls who may read it.
             Self::Credential(path) => parse(&text(path)?, path),
             Self::Passphrase(path) => {
                 private(path)?;
@@ -102,10 +102,10 @@ impl Source {
         }
     }
 
-    /// Makes a key where there is none yet. A passphrase or credential cannot be made here.
+    /// Creates a key. Only a key file can be created here, not a passphrase or credential.
     ///
     /// # Errors
-    /// When it cannot be kept.
+    /// When it cannot be saved.
     pub fn make(&self, entropy: &dyn Entropy) -> Result<RootKey, String> {
         match self {
             Self::File(path) => {
@@ -118,7 +118,7 @@ impl Source {
     }
 }
 
-/// Writes a key to a new file, for its owner only.
+/// Writes a key to a new file, accessible to its owner only.
 pub(super) fn write(path: &Path, key: &RootKey) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("/"));
     if !folder.exists() {
@@ -133,7 +133,7 @@ pub(super) fn write(path: &Path, key: &RootKey) -> std::io::Result<()> {
     fs::File::open(folder)?.sync_all()
 }
 
-/// Refuses a file that anyone but its owner can use, or that belongs to somebody else.
+/// Refuses a file that others can access, or that belongs to another user.
 fn private(path: &Path) -> Result<(), String> {
     let found = fs::metadata(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     if found.mode() & 0o077 != 0 {
@@ -164,7 +164,7 @@ fn derive(phrase: &[u8], salt: &[u8]) -> Result<RootKey, String> {
     passphrase_key(phrase, salt, PASSPHRASE_COST).map(RootKey::from_bytes)
 }
 
-/// The key of a passphrase, at a cost: memory in KiB, rounds and lanes.
+/// Derives a key from a passphrase, at a cost: memory in KiB, rounds and lanes.
 ///
 /// # Errors
 /// When the cost or the salt cannot be used.
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_key_is_made_once_and_for_its_owner_only() {
         let folder = tempfile::tempdir().unwrap();
-        let source = Source::File(folder.path().join("keys/root.key"));
+        let source = RootKeySource::File(folder.path().join("keys/root.key"));
         let key = source.make(&SeededEntropy::new(1)).unwrap_or_else(|why| panic!("{why}"));
         let path = folder.path().join("keys/root.key");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
@@ -214,18 +214,18 @@ mod tests {
         let key = format!("{PREFIX}{}", "ab".repeat(32));
         for mode in [0o640, 0o604, 0o660, 0o644, 0o610] {
             let (_folder, path) = file(mode, &key);
-            assert!(no(Source::File(path.clone()).read(&[])).contains("open to others"), "{mode:o}");
-            assert!(no(Source::Passphrase(path).read(&[7; SALT])).contains("open to others"), "{mode:o}");
+            assert!(no(RootKeySource::File(path.clone()).read(&[])).contains("open to others"), "{mode:o}");
+            assert!(no(RootKeySource::Passphrase(path).read(&[7; SALT])).contains("open to others"), "{mode:o}");
         }
         let (_folder, path) = file(0o600, &key);
-        assert!(Source::File(path).read(&[]).is_ok());
+        assert!(RootKeySource::File(path).read(&[]).is_ok());
     }
 
     #[test]
     fn what_is_no_key_is_refused_without_being_quoted() {
         for content in ["", "sgk_", "sgk_abc", "hunter2hunter2hunter2", &format!("sgk_{}", "zz".repeat(32))] {
             let (_folder, path) = file(0o600, content);
-            let why = no(Source::File(path).read(&[]));
+            let why = no(RootKeySource::File(path).read(&[]));
             assert!(why.contains("does not hold a root key") && !why.contains("hunter2"), "{why}");
         }
     }
@@ -233,11 +233,11 @@ mod tests {
     #[test]
     fn a_passphrase_gives_the_same_key_with_the_same_salt() {
         let (_folder, path) = file(0o600, "correct horse battery staple\n");
-        let source = Source::Passphrase(path);
+        let source = RootKeySource::Passphrase(path);
         let key = |salt: u8| source.read(&[salt; SALT]).unwrap_or_else(|why| panic!("{why}")).fingerprint();
         assert_eq!(key(1), key(1));
         assert_ne!(key(1), key(2));
         let (_folder, path) = file(0o600, "short");
-        assert!(no(Source::Passphrase(path).read(&[1; SALT])).contains("fewer than 12"));
+        assert!(no(RootKeySource::Passphrase(path).read(&[1; SALT])).contains("fewer than 12"));
     }
 }

@@ -1,33 +1,32 @@
-//! What a secret may be used for: capabilities and hosts.
+//! The scope of a secret: the capabilities and hosts it may be used for.
 //!
-//! Promise: nothing is allowed that is not named; the text that is sealed in with a secret is the same for the
-//! same scope.
+//! Promise: only what is named is allowed; equal scopes have the same sealed text.
 
 use serde::{Deserialize, Serialize};
 
 use crate::egress::allow::HostPattern;
 
-/// What a secret is bound to.
+/// The capabilities and hosts that a secret is bound to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Scope {
-    /// Capabilities: `network.credentialed_request`, `email.*`.
+pub struct SecretScope {
+    /// The capabilities: `network.credentialed_request`, `email.*`.
     pub capabilities: Vec<String>,
-    /// Hosts: `api.example.com`, `*.example.com`.
+    /// The hosts: `api.example.com`, `*.example.com`.
     pub hosts: Vec<String>,
 }
 
-impl Scope {
-    /// A scope as people wrote it, checked and put in order.
+impl SecretScope {
+    /// A scope from user input, checked and sorted.
     ///
     /// # Errors
-    /// What is wrong with it, in words that can be shown.
+    /// What is wrong with it, as a text that can be shown.
     pub fn new(mut capabilities: Vec<String>, hosts: &[String]) -> Result<Self, String> {
         if capabilities.is_empty() || hosts.is_empty() {
-            return Err("a secret is bound to at least one capability and one host".into());
+            return Err("a secret needs at least one capability and one host".into());
         }
         if let Some(bad) = capabilities.iter().find(|pattern| !is_pattern(pattern)) {
-            return Err(format!("`{}` is no capability; write `email.send` or `email.*`", shortened(bad)));
+            return Err(format!("`{}` is not a capability; write `email.send` or `email.*`", shortened(bad)));
         }
         let patterns: Result<Vec<_>, _> = hosts.iter().map(|host| HostPattern::parse(host)).collect();
         let mut hosts: Vec<String> = patterns?.iter().map(ToString::to_string).collect();
@@ -38,15 +37,15 @@ impl Scope {
         Ok(Self { capabilities, hosts })
     }
 
-    /// Reads what [`Scope::text`] wrote.
+    /// Parses the output of [`SecretScope::text`].
     ///
     /// # Errors
-    /// When it did not.
+    /// When the text is not such output.
     pub fn from_text(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
 
-    /// The one text of this scope.
+    /// The canonical text of this scope.
     #[must_use]
     pub fn text(&self) -> String {
         serde_json::json!({"capabilities": self.capabilities, "hosts": self.hosts}).to_string()
@@ -64,7 +63,7 @@ impl Scope {
     }
 }
 
-/// `email.send` or `email.*`; never all of them.
+/// Whether a text is `email.send` or `email.*`; a pattern for all capabilities is not allowed.
 fn is_pattern(text: &str) -> bool {
     let name = text.strip_suffix(".*").unwrap_or(text);
     sluice_core::CapabilityName::new(name).is_ok()
@@ -78,9 +77,9 @@ fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn scope(capabilities: &[&str], hosts: &[&str]) -> Result<Scope, String> {
+    fn scope(capabilities: &[&str], hosts: &[&str]) -> Result<SecretScope, String> {
         let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
-        Scope::new(owned(capabilities), &owned(hosts))
+        SecretScope::new(owned(capabilities), &owned(hosts))
     }
 
     #[test]
@@ -116,6 +115,6 @@ mod tests {
         let one = scope(&["b.c", "a.b", "a.b"], &["B.example", "a.example"]).unwrap();
         let two = scope(&["a.b", "b.c"], &["a.example", "b.example"]).unwrap();
         assert_eq!(one.text(), two.text());
-        assert_eq!(Scope::from_text(&one.text()).unwrap(), two);
+        assert_eq!(SecretScope::from_text(&one.text()).unwrap(), two);
     }
 }

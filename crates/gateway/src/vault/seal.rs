@@ -1,8 +1,8 @@
 //! Sealing: XChaCha20-Poly1305 with a data key for each version of a secret, wrapped by the root key.
 //!
 //! Takes plaintexts and what they belong to; gives versioned blobs: one byte, 24 bytes nonce, ciphertext and tag.
-//! Promise: a blob opens only as what it was sealed as. Purpose, secret, version, name and scope are associated
-//! data, so that no row of the database can be put in the place of another and no scope can be widened there.
+//! Promise: a blob opens only as what it was sealed as. Purpose, secret, version, name and scope are associated data,
+//! so that no database row can replace another and no scope can be widened in the database.
 
 use chacha20poly1305::aead::{Aead as _, Payload};
 use chacha20poly1305::{Key, KeyInit as _, XChaCha20Poly1305, XNonce};
@@ -11,45 +11,45 @@ use sluice_core::Entropy;
 use sluice_core::ids::SecretId;
 use zeroize::Zeroizing;
 
-use super::secret::Secret;
+use super::secret::SecretValue;
 
 /// The first byte of every blob.
 const FORMAT: u8 = 1;
 const NONCE: usize = 24;
 
-/// The key everything else is sealed under.
+/// The key that everything else is sealed under.
 #[allow(missing_debug_implementations, reason = "a key that can be printed will be")]
 pub struct RootKey(Zeroizing<[u8; 32]>);
 
-/// What a blob is.
+/// The purpose of a blob.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Purpose {
+pub(super) enum SealPurpose {
     DataKey,
     Value,
-    /// Shows that a root key is the right one.
+    /// Proves that a root key is the right one.
     Proof,
 }
 
-/// What a blob belongs to.
+/// The secret that a blob belongs to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Belongs<'a> {
+pub(super) struct SealContext<'a> {
     pub secret: SecretId,
     pub version: u64,
     pub name: &'a str,
     pub scope: &'a str,
 }
 
-/// A blob that was not sealed by this key as this.
+/// The error for a blob that was not sealed by this key for this purpose and secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NotOurs;
+pub(super) struct UnsealError;
 
-/// One version of a secret, sealed.
-pub(super) struct Sealed {
+/// A sealed version of a secret.
+pub(super) struct SealedSecret {
     pub wrapped: Vec<u8>,
     pub sealed: Vec<u8>,
 }
 
-impl Purpose {
+impl SealPurpose {
     const fn word(self) -> &'static str {
         match self {
             Self::DataKey => "data-key",
@@ -59,12 +59,12 @@ impl Purpose {
     }
 }
 
-impl Belongs<'_> {
+impl SealContext<'_> {
     /// A proof belongs to no secret.
     pub(super) const NOTHING: Self = Self { secret: SecretId::from_bits(0), version: 0, name: "", scope: "" };
 
-    /// Every part has its length in front or a fixed one: two different things never read alike.
-    fn associated(&self, purpose: Purpose) -> Vec<u8> {
+    /// Every part has a fixed length or its length in front, so two different values never have the same encoding.
+    fn associated(&self, purpose: SealPurpose) -> Vec<u8> {
         let mut all = Vec::with_capacity(128);
         for part in ["sluice vault 1", purpose.word(), self.name, self.scope] {
             all.extend((part.len() as u64).to_be_bytes());
@@ -77,13 +77,13 @@ impl Belongs<'_> {
 }
 
 impl RootKey {
-    /// From its bytes.
+    /// A key from its bytes.
     #[must_use]
     pub fn from_bytes(bytes: Zeroizing<[u8; 32]>) -> Self {
         Self(bytes)
     }
 
-    /// A new one.
+    /// A new random key.
     #[must_use]
     pub fn generate(entropy: &dyn Entropy) -> Self {
         let mut bytes = Zeroizing::new([0; 32]);
@@ -95,52 +95,62 @@ impl RootKey {
         &self.0
     }
 
-    /// Names it without giving it away.
+    /// A fingerprint that reveals nothing about the key.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let hash = Sha256::new().chain_update(b"sluice vault root 1").chain_update(*self.0).finalize();
         hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// A text only this key opens.
-    pub(super) fn proof(&self, entropy: &dyn Entropy) -> Result<Vec<u8>, NotOurs> {
-        seal(&self.0, Purpose::Proof, &Belongs::NOTHING, b"root", entropy)
+    /// A sealed text that only this key opens.
+    pub(super) fn proof(&self, entropy: &dyn Entropy) -> Result<Vec<u8>, UnsealError> {
+        seal(&self.0, SealPurpose::Proof, &SealContext::NOTHING, b"root", entropy)
     }
 
     pub(super) fn opens(&self, proof: &[u8]) -> bool {
-        open(&self.0, Purpose::Proof, &Belongs::NOTHING, proof).is_ok()
+        open(&self.0, SealPurpose::Proof, &SealContext::NOTHING, proof).is_ok()
     }
 
     /// Seals a value under a new data key.
-    pub(super) fn seal(&self, belongs: &Belongs<'_>, value: &Secret, entropy: &dyn Entropy) -> Result<Sealed, NotOurs> {
+    pub(super) fn seal(
+        &self,
+        belongs: &SealContext<'_>,
+        value: &SecretValue,
+        entropy: &dyn Entropy,
+    ) -> Result<SealedSecret, UnsealError> {
         let mut data_key = Zeroizing::new([0; 32]);
         entropy.fill(data_key.as_mut_slice());
-        let sealed = seal(&data_key, Purpose::Value, belongs, value.expose(), entropy)?;
-        let wrapped = seal(&self.0, Purpose::DataKey, belongs, data_key.as_slice(), entropy)?;
-        Ok(Sealed { wrapped, sealed })
+        let sealed = seal(&data_key, SealPurpose::Value, belongs, value.expose(), entropy)?;
+        let wrapped = seal(&self.0, SealPurpose::DataKey, belongs, data_key.as_slice(), entropy)?;
+        Ok(SealedSecret { wrapped, sealed })
     }
 
     /// Opens a value.
-    pub(super) fn open(&self, belongs: &Belongs<'_>, wrapped: &[u8], sealed: &[u8]) -> Result<Secret, NotOurs> {
+    pub(super) fn open(
+        &self,
+        belongs: &SealContext<'_>,
+        wrapped: &[u8],
+        sealed: &[u8],
+    ) -> Result<SecretValue, UnsealError> {
         let data_key = self.unwrap(belongs, wrapped)?;
-        open(&data_key, Purpose::Value, belongs, sealed).map(|value| Secret::new(value.to_vec()))
+        open(&data_key, SealPurpose::Value, belongs, sealed).map(|value| SecretValue::new(value.to_vec()))
     }
 
-    /// Puts a data key under another root key. The value stays as it is.
+    /// Seals a data key under another root key. The value itself does not change.
     pub(super) fn rewrap(
         &self,
         to: &Self,
-        belongs: &Belongs<'_>,
+        belongs: &SealContext<'_>,
         wrapped: &[u8],
         entropy: &dyn Entropy,
-    ) -> Result<Vec<u8>, NotOurs> {
+    ) -> Result<Vec<u8>, UnsealError> {
         let data_key = self.unwrap(belongs, wrapped)?;
-        seal(&to.0, Purpose::DataKey, belongs, data_key.as_slice(), entropy)
+        seal(&to.0, SealPurpose::DataKey, belongs, data_key.as_slice(), entropy)
     }
 
-    fn unwrap(&self, belongs: &Belongs<'_>, wrapped: &[u8]) -> Result<Zeroizing<[u8; 32]>, NotOurs> {
-        let data_key = open(&self.0, Purpose::DataKey, belongs, wrapped)?;
-        <[u8; 32]>::try_from(data_key.as_slice()).map(Zeroizing::new).map_err(|_| NotOurs)
+    fn unwrap(&self, belongs: &SealContext<'_>, wrapped: &[u8]) -> Result<Zeroizing<[u8; 32]>, UnsealError> {
+        let data_key = open(&self.0, SealPurpose::DataKey, belongs, wrapped)?;
+        <[u8; 32]>::try_from(data_key.as_slice()).map(Zeroizing::new).map_err(|_| UnsealError)
     }
 }
 
@@ -150,23 +160,28 @@ fn cipher(key: &[u8; 32]) -> XChaCha20Poly1305 {
 
 fn seal(
     key: &[u8; 32],
-    purpose: Purpose,
-    belongs: &Belongs<'_>,
+    purpose: SealPurpose,
+    belongs: &SealContext<'_>,
     plain: &[u8],
     entropy: &dyn Entropy,
-) -> Result<Vec<u8>, NotOurs> {
+) -> Result<Vec<u8>, UnsealError> {
     let mut nonce = [0; NONCE];
     entropy.fill(&mut nonce);
     let payload = Payload { msg: plain, aad: &belongs.associated(purpose) };
-    let sealed = cipher(key).encrypt(&XNonce::from(nonce), payload).map_err(|_| NotOurs)?;
+    let sealed = cipher(key).encrypt(&XNonce::from(nonce), payload).map_err(|_| UnsealError)?;
     Ok([[FORMAT].as_slice(), &nonce, &sealed].concat())
 }
 
-fn open(key: &[u8; 32], purpose: Purpose, belongs: &Belongs<'_>, blob: &[u8]) -> Result<Zeroizing<Vec<u8>>, NotOurs> {
-    let Some((&FORMAT, rest)) = blob.split_first() else { return Err(NotOurs) };
-    let (nonce, sealed) = rest.split_first_chunk::<NONCE>().ok_or(NotOurs)?;
+fn open(
+    key: &[u8; 32],
+    purpose: SealPurpose,
+    belongs: &SealContext<'_>,
+    blob: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, UnsealError> {
+    let Some((&FORMAT, rest)) = blob.split_first() else { return Err(UnsealError) };
+    let (nonce, sealed) = rest.split_first_chunk::<NONCE>().ok_or(UnsealError)?;
     let payload = Payload { msg: sealed, aad: &belongs.associated(purpose) };
-    cipher(key).decrypt(&XNonce::from(*nonce), payload).map(Zeroizing::new).map_err(|_| NotOurs)
+    cipher(key).decrypt(&XNonce::from(*nonce), payload).map(Zeroizing::new).map_err(|_| UnsealError)
 }
 
 #[cfg(test)]
@@ -175,34 +190,36 @@ mod tests {
     use proptest::prelude::*;
     use sluice_testkit::ids::SeededEntropy;
 
-    const OF: Belongs<'static> =
-        Belongs { secret: SecretId::from_bits(7), version: 3, name: "mail/token", scope: "{\"hosts\":[]}" };
+    const OF: SealContext<'static> =
+        SealContext { secret: SecretId::from_bits(7), version: 3, name: "mail/token", scope: "{\"hosts\":[]}" };
 
     fn key(seed: u64) -> RootKey {
         RootKey::generate(&SeededEntropy::new(seed))
     }
 
-    fn sealed() -> Sealed {
-        key(1).seal(&OF, &Secret::new(b"hunter2".to_vec()), &SeededEntropy::new(2)).unwrap_or_else(|_| panic!("sealed"))
+    fn sealed() -> SealedSecret {
+        key(1)
+            .seal(&OF, &SecretValue::new(b"hunter2".to_vec()), &SeededEntropy::new(2))
+            .unwrap_or_else(|_| panic!("sealed"))
     }
 
     #[test]
     fn what_was_sealed_opens_as_what_it_was() {
-        let Sealed { wrapped, sealed } = sealed();
+        let SealedSecret { wrapped, sealed } = sealed();
         assert_eq!(key(1).open(&OF, &wrapped, &sealed).unwrap_or_else(|_| panic!("opens")).expose(), b"hunter2");
         assert!(!sealed.windows(7).any(|bytes| bytes == b"hunter2"));
     }
 
     #[test]
     fn it_opens_as_nothing_else() {
-        let Sealed { wrapped, sealed } = sealed();
+        let SealedSecret { wrapped, sealed } = sealed();
         let others = [
-            Belongs { secret: SecretId::from_bits(8), ..OF },
-            Belongs { version: 4, ..OF },
-            Belongs { name: "mail/other", ..OF },
-            Belongs { scope: "{\"hosts\":[\"evil.example\"]}", ..OF },
+            SealContext { secret: SecretId::from_bits(8), ..OF },
+            SealContext { version: 4, ..OF },
+            SealContext { name: "mail/other", ..OF },
+            SealContext { scope: "{\"hosts\":[\"evil.example\"]}", ..OF },
             // The border between two parts cannot be moved.
-            Belongs { name: "mail/token{", scope: "\"hosts\":[]}", ..OF },
+            SealContext { name: "mail/token{", scope: "\"hosts\":[]}", ..OF },
         ];
         for other in others {
             assert!(key(1).open(&other, &wrapped, &sealed).is_err(), "{other:?}");
@@ -213,7 +230,7 @@ mod tests {
 
     #[test]
     fn rewrapping_changes_who_opens_it_and_not_what_it_is() {
-        let Sealed { wrapped, sealed } = sealed();
+        let SealedSecret { wrapped, sealed } = sealed();
         let anew = key(1).rewrap(&key(2), &OF, &wrapped, &SeededEntropy::new(3)).unwrap();
         assert_eq!(key(2).open(&OF, &anew, &sealed).unwrap_or_else(|_| panic!("opens")).expose(), b"hunter2");
         assert!(key(1).open(&OF, &anew, &sealed).is_err());
@@ -229,7 +246,7 @@ mod tests {
     proptest! {
         #[test]
         fn one_flipped_bit_and_it_stays_shut(at in 0_usize..1000, bit in 0_u8..8, which in any::<bool>()) {
-            let Sealed { mut wrapped, mut sealed } = sealed();
+            let SealedSecret { mut wrapped, mut sealed } = sealed();
             let blob = if which { &mut wrapped } else { &mut sealed };
             let at = at % blob.len();
             blob[at] ^= 1 << bit;

@@ -1,6 +1,6 @@
-//! A value nobody may see.
+//! Secret values in memory.
 //!
-//! Promise: it cannot be printed, copied, compared by accident or written out; it is wiped when it is dropped.
+//! Promise: a secret cannot be printed, copied, compared or serialized by accident; it is wiped when it is dropped.
 
 use zeroize::Zeroizing;
 
@@ -24,28 +24,28 @@ pub const LONGEST: usize = 64 * 1024;
 /// writes::<sluice_gateway::vault::Secret>();
 /// ```
 #[allow(missing_debug_implementations, reason = "a secret that can be printed will be")]
-pub struct Secret(Zeroizing<Vec<u8>>);
+pub struct SecretValue(Zeroizing<Vec<u8>>);
 
-impl Secret {
+impl SecretValue {
     /// Wraps a value.
     #[must_use]
     pub fn new(value: Vec<u8>) -> Self {
         Self(Zeroizing::new(value))
     }
 
-    /// The value itself, for whoever has to send it.
+    /// The value itself, for code that has to send it.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
 
-    /// How long it is.
+    /// The length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the value is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

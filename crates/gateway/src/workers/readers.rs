@@ -1,122 +1,132 @@
-//! Readers: copies of one mould, each of which reads one item and ends.
+//! Readers: forks of one zygote, each of which reads one item and ends.
 //!
-//! Takes something to read; gives how its reader ended. A mould is started behind the first item, and a few copies of it wait for
-//! the next. Promise: no reader has met another item; where there is no mould, or it broke, a worker started for
-//! the item reads it; a gateway that reads nothing for a while keeps neither mould nor copies.
+//! Takes something to read; gives how its reader ended. A zygote is started after the first item, and a few forks of it
+//! wait for the next ones. Promise: no reader has met another item; where there is no zygote, or it failed, a worker
+//! started for the item reads it; a gateway that reads nothing for a while keeps neither zygote nor forks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use sluice_core::Span;
-use sluice_core::crash::Cause;
-use sluice_sandbox::parent::mould::{Copies, Copy};
+use sluice_core::Millis;
+use sluice_core::crash::CrashCause;
+use sluice_sandbox::parent::zygote::{ZygoteChild, ZygoteHandle};
 
-use super::{Alone, Cancel, End, Host, Job, Limits, Mode, NotStarted, SLOWEST, Spawner, Task};
+use super::{
+    JailMode, RefusingWorkerHost, SLOWEST, Spawner, WorkerCancel, WorkerEnd, WorkerHost, WorkerJob, WorkerLimits,
+    WorkerStartError, WorkerTask,
+};
 
-/// Copies that wait, locked in, for something to read.
+/// Forks that wait, locked in, for something to read.
 const READY: usize = 4;
-/// Copies of one mould. After them there is another, so that what copies have in common does not stay for ever.
+/// Most forks of one zygote. Then a new zygote starts, so that the state that forks share does not live forever.
 const MOST: u64 = 4_096;
-/// A mould that made no copy for so long ends.
+/// A zygote that made no fork for this long ends.
 const IDLE: Duration = Duration::from_secs(600);
-/// Moulds that may fail one after the other before nobody tries again.
+/// How many zygotes may fail one after the other before the gateway stops trying.
 const TRIES: u32 = 3;
-/// How a copy ended whose mould is gone.
-const UNKNOWN: Cause = Cause::Exited { code: -1 };
-/// Processor time of a mould, and the most a copy of it may have.
-const LONGEST: Span = Span::from_secs(60);
+/// The end of a fork whose zygote is gone.
+const UNKNOWN: CrashCause = CrashCause::Exited { code: -1 };
+/// Processor time of a zygote, and the most that one fork may have.
+const LONGEST: Millis = Millis::from_secs(60);
 
 /// The readers of a gateway.
 #[derive(Debug)]
-pub(super) struct Readers {
+pub(super) struct ReaderPool {
     spawner: Arc<Spawner>,
-    mode: Mode,
-    moulds: Mutex<Moulds>,
-    /// Copies that wait, for one item each.
-    waiting: Mutex<Vec<Waiting>>,
-    /// Whether something was read since the mould's thread last looked.
+    mode: JailMode,
+    moulds: Mutex<ReaderZygoteState>,
+    /// Forks that wait, for one item each.
+    waiting: Mutex<Vec<WaitingReader>>,
+    /// Whether something was read since the zygote's thread last checked.
     used: AtomicBool,
 }
 
-/// Which mould there is.
+/// The current zygote.
 #[derive(Debug, Default)]
-struct Moulds {
-    now: Option<Here>,
+struct ReaderZygoteState {
+    now: Option<RunningReaderZygote>,
     starting: bool,
     failed: u32,
 }
 
-/// A mould that can be asked. Its thread ends it once nobody has this any more.
+/// The handle of a zygote. Its thread ends it once nothing holds this handle.
 #[derive(Debug, Clone)]
-struct Here {
-    copies: Copies,
+struct RunningReaderZygote {
+    copies: ZygoteHandle,
     _stays: mpsc::Sender<()>,
 }
 
-/// A copy that waits, and its mould, which must not end before it.
+/// A fork that waits, and its zygote, which must not end before it.
 #[derive(Debug)]
-struct Waiting {
-    copy: Copy,
-    _mould: Here,
+struct WaitingReader {
+    copy: ZygoteChild,
+    _mould: RunningReaderZygote,
 }
 
-impl Here {
-    fn copy(self, limits: Limits) -> Result<Waiting, NotStarted> {
-        Ok(Waiting { copy: self.copies.copy(limits)?, _mould: self })
+impl RunningReaderZygote {
+    fn copy(self, limits: WorkerLimits) -> Result<WaitingReader, WorkerStartError> {
+        Ok(WaitingReader { copy: self.copies.start_child(limits)?, _mould: self })
     }
 
     fn lasts(&self) -> bool {
-        self.copies.is_there() && self.copies.made() < MOST
+        self.copies.is_there() && self.copies.children_started() < MOST
     }
 }
 
-impl Readers {
-    pub(super) fn new(spawner: Arc<Spawner>, mode: Mode) -> Self {
+impl ReaderPool {
+    pub(super) fn new(spawner: Arc<Spawner>, mode: JailMode) -> Self {
         Self { spawner, mode, moulds: Mutex::default(), waiting: Mutex::default(), used: AtomicBool::new(false) }
     }
 
-    /// Has a reader that has read nothing before do one job that needs no outside. It blocks until the end.
-    pub(super) fn perform(&self, job: Job, cancel: &Cancel) -> Result<End, NotStarted> {
+    /// Runs one job that needs no outside in a reader that has read nothing before. It blocks until the end.
+    pub(super) fn perform(&self, job: WorkerJob, cancel: &WorkerCancel) -> Result<WorkerEnd, WorkerStartError> {
         self.used.store(true, Ordering::Relaxed);
-        let limits = Limits { wall: SLOWEST, cpu: SLOWEST, ..Limits::default() };
+        let limits = WorkerLimits { wall: SLOWEST, cpu: SLOWEST, ..WorkerLimits::default() };
         loop {
             // The lock is not held while it works.
             let first = self.waiting().pop();
             let end = match first {
-                Some(Waiting { copy, _mould }) if copy.is_there() => copy.perform(job.clone(), &mut Alone, cancel)?,
-                // It did not stay: another may.
-                Some(_) => continue,
-                None => self.perform_within(limits, job.clone(), &mut Alone, cancel)?,
-            };
-            // Nobody can say how it ended: its mould went, which no item can bring about. One started for the item stands alone.
-            return match &end {
-                End::Crashed(crash) if crash.cause == UNKNOWN => {
-                    self.spawner.run(Task { job, limits, mode: self.mode, scratch: None }, &mut Alone, cancel)
+                Some(WaitingReader { copy, _mould }) if copy.is_there() => {
+                    copy.perform(job.clone(), &mut RefusingWorkerHost, cancel)?
                 }
-                End::Clean(_) | End::Crashed(_) | End::CutOff { .. } => Ok(end),
+                // It did not stay alive: another one may.
+                Some(_) => continue,
+                None => self.perform_within(limits, job.clone(), &mut RefusingWorkerHost, cancel)?,
+            };
+            // It is not known how it ended: its zygote died, which no item can cause. A worker that was started for the
+            // item has no zygote.
+            return match &end {
+                WorkerEnd::Crashed(crash) if crash.cause == UNKNOWN => self.spawner.run(
+                    WorkerTask { job, limits, mode: self.mode, scratch: None },
+                    &mut RefusingWorkerHost,
+                    cancel,
+                ),
+                WorkerEnd::Clean(_) | WorkerEnd::Crashed(_) | WorkerEnd::CutOff { .. } => Ok(end),
             };
         }
     }
 
-    /// The same with limits of its own, by a copy that is made for it.
+    /// The same with its own limits, in a fork that is made for it.
     pub(super) fn perform_within(
         &self,
-        limits: Limits,
-        job: Job,
-        host: &mut dyn Host,
-        cancel: &Cancel,
-    ) -> Result<End, NotStarted> {
+        limits: WorkerLimits,
+        job: WorkerJob,
+        host: &mut dyn WorkerHost,
+        cancel: &WorkerCancel,
+    ) -> Result<WorkerEnd, WorkerStartError> {
         let mould = self.moulds().now.clone();
         match mould.map(|mould| mould.copy(limits)) {
-            Some(Ok(Waiting { copy, _mould })) => copy.perform(job, host, cancel),
-            // Whatever is wrong with the mould, a worker of its own says for itself.
-            Some(Err(_)) | None => self.spawner.run(Task { job, limits, mode: self.mode, scratch: None }, host, cancel),
+            Some(Ok(WaitingReader { copy, _mould })) => copy.perform(job, host, cancel),
+            // If the zygote fails, a worker of its own does the job and reports its own errors.
+            Some(Err(_)) | None => {
+                self.spawner.run(WorkerTask { job, limits, mode: self.mode, scratch: None }, host, cancel)
+            }
         }
     }
 
-    /// Sees to it that there is a mould and that copies wait. For a moment at which nobody waits for an answer.
+    /// Makes sure that there is a zygote and that forks wait. For a moment at which nobody waits for an answer.
     pub(super) fn make_ready(self: &Arc<Self>) {
         let mould = {
             let mut moulds = self.moulds();
@@ -130,16 +140,17 @@ impl Readers {
             }
             moulds.now.clone()
         };
-        let limits = Limits { wall: SLOWEST, cpu: SLOWEST, ..Limits::default() };
+        let limits = WorkerLimits { wall: SLOWEST, cpu: SLOWEST, ..WorkerLimits::default() };
         while let Some(here) = mould.as_ref().filter(|_| self.waiting().len() < READY) {
-            // Where none can be made, whoever comes next is told why by a worker of its own.
+            // If none can be made, the next caller gets the reason from a worker of its own.
             let Ok(copy) = here.clone().copy(limits) else { return };
             self.waiting().push(copy);
         }
     }
 
-    /// A thread with a mould, because that ends with the thread that started it. It does not keep the readers.
-    fn start(self: &Arc<Self>, moulds: &mut Moulds) {
+    /// Starts a thread with a zygote, because the zygote ends with the thread that started it. It does not keep the
+    /// readers alive.
+    fn start(self: &Arc<Self>, moulds: &mut ReaderZygoteState) {
         let (readers, spawner, mode) = (Arc::downgrade(self), Arc::clone(&self.spawner), self.mode);
         let keep = move || keep(&readers, &spawner, mode);
         if std::thread::Builder::new().name("worker-mould".into()).spawn(keep).is_err() {
@@ -148,15 +159,15 @@ impl Readers {
         }
     }
 
-    /// There is a mould, or it could not be made.
-    fn started(&self, mould: Option<Here>) {
+    /// Records that there is a zygote, or that it could not be made.
+    fn started(&self, mould: Option<RunningReaderZygote>) {
         let mut moulds = self.moulds();
         moulds.starting = false;
         moulds.failed = if mould.is_some() { 0 } else { moulds.failed + 1 };
         moulds.now = mould;
     }
 
-    /// Lets the mould and its copies go if nothing was read for a while.
+    /// Ends the zygote and its forks if nothing was read for a while.
     fn end_if_idle(&self) {
         if !self.used.swap(false, Ordering::Relaxed) {
             self.moulds().now = None;
@@ -164,21 +175,21 @@ impl Readers {
         }
     }
 
-    fn moulds(&self) -> MutexGuard<'_, Moulds> {
+    fn moulds(&self) -> MutexGuard<'_, ReaderZygoteState> {
         self.moulds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
+    fn waiting(&self) -> MutexGuard<'_, Vec<WaitingReader>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The life of a mould's thread: until nobody has the way to it any more.
-fn keep(readers: &Weak<Readers>, spawner: &Spawner, mode: Mode) {
-    let most = Limits { wall: SLOWEST, cpu: LONGEST, ..Limits::default() };
-    let mould = spawner.mould(most, mode);
+/// The thread of a zygote: it runs until nothing holds the handle any more.
+fn keep(readers: &Weak<ReaderPool>, spawner: &Spawner, mode: JailMode) {
+    let most = WorkerLimits { wall: SLOWEST, cpu: LONGEST, ..WorkerLimits::default() };
+    let mould = spawner.start_zygote(most, mode);
     let (stays, over) = mpsc::channel();
-    let here = mould.as_ref().ok().map(|mould| Here { copies: mould.copies(), _stays: stays });
+    let here = mould.as_ref().ok().map(|mould| RunningReaderZygote { copies: mould.handle(), _stays: stays });
     match readers.upgrade() {
         Some(readers) => readers.started(here),
         None => return,

@@ -8,16 +8,16 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use sluice_core::ids::{ConnectionName, SecretName};
-use sluice_core::{ServiceName, Span};
-use sluice_gateway::oauth::{Oauth, OauthNo, Provider, Returned, Revoked, Stale};
-use sluice_gateway::open::World;
-use sluice_gateway::vault::{Secret, Use};
+use sluice_core::{Millis, ServiceName};
+use sluice_gateway::oauth::{FreshTokenError, GrantRevocation, OauthCallback, OauthError, OauthGrants, OauthProvider};
+use sluice_gateway::open::GatewayDeps;
+use sluice_gateway::vault::{SecretUse, SecretValue};
 use sluice_testkit::ids::{CountingIds, SeededEntropy};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use url::Url;
 
-use crate::outside::{Out, ana};
+use crate::outside::{TestEgress, ana};
 
 const REDIRECT: &str = "http://127.0.0.1:8080/";
 const CLIENT_SECRET: &[u8] = b"sluice-client-secret";
@@ -34,23 +34,23 @@ pub(crate) fn counterpart(variable: &str) -> Option<String> {
 }
 
 /// A browser: it keeps cookies, and shows where it is sent.
-struct Browser {
+struct TestBrowser {
     address: String,
     cookies: BTreeMap<String, String>,
 }
 
-struct Page {
+struct BrowserPage {
     status: u16,
     location: Option<String>,
     body: String,
 }
 
-impl Browser {
+impl TestBrowser {
     fn at(address: &str) -> Self {
         Self { address: address.to_owned(), cookies: BTreeMap::new() }
     }
 
-    async fn go(&mut self, method: &str, path: &str, form: &[(&str, &str)], token: Option<&str>) -> Page {
+    async fn go(&mut self, method: &str, path: &str, form: &[(&str, &str)], token: Option<&str>) -> BrowserPage {
         let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let token = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
@@ -82,7 +82,7 @@ impl Browser {
             }
         }
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Page { status, location, body: body.to_owned() }
+        BrowserPage { status, location, body: body.to_owned() }
     }
 }
 
@@ -91,16 +91,16 @@ fn path_of(url: &Url) -> String {
 }
 
 /// What the redirect brings home.
-fn returned(location: &str) -> Returned {
+fn returned(location: &str) -> OauthCallback {
     let url = Url::parse(location).unwrap();
     let get = |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned());
-    let code = Secret::new(get("code").unwrap_or_else(|| panic!("no code in {location}")).into_bytes());
-    Returned { state: get("state").unwrap(), code, issuer: get("iss") }
+    let code = SecretValue::new(get("code").unwrap_or_else(|| panic!("no code in {location}")).into_bytes());
+    OauthCallback { state: get("state").unwrap(), code, issuer: get("iss") }
 }
 
 /// A person chooses the account of the seed.
-async fn choose_account(address: &str, link: &str) -> Returned {
-    let mut browser = Browser::at(address);
+async fn choose_account(address: &str, link: &str) -> OauthCallback {
+    let mut browser = TestBrowser::at(address);
     let url = Url::parse(link).unwrap();
     let page = browser.go("GET", &path_of(&url), &[], None).await;
     assert!(page.status == 200 && page.body.contains("testuser@example.com"), "{} {}", page.status, page.body);
@@ -112,8 +112,8 @@ async fn choose_account(address: &str, link: &str) -> Returned {
 }
 
 /// A person signs in and says yes, page by page.
-async fn sign_in(address: &str, link: &str) -> Returned {
-    let mut browser = Browser::at(address);
+async fn sign_in(address: &str, link: &str) -> OauthCallback {
+    let mut browser = TestBrowser::at(address);
     let home = Url::parse(&format!("http://{address}/")).unwrap();
     let mut at = Url::parse(link).unwrap();
     for _ in 0..12 {
@@ -139,34 +139,34 @@ fn service() -> ServiceName {
     ServiceName::new("gmail").unwrap()
 }
 
-async fn scene(out: &Out, provider: Provider) -> Arc<Oauth> {
-    let world = World {
+async fn scene(out: &TestEgress, provider: OauthProvider) -> Arc<OauthGrants> {
+    let world = GatewayDeps {
         clock: Arc::new(out.clock.clone()),
         ids: Arc::new(CountingIds::after(5)),
         entropy: Arc::new(SeededEntropy::new(5)),
         release: "0.0.0",
     };
     let (store, vault, egress) = (Arc::clone(&out.store), Arc::clone(&out.vault), Arc::clone(&out.egress));
-    let oauth = Oauth::new(store, vault, egress, &world);
+    let oauth = OauthGrants::new(store, vault, egress, &world);
     oauth.configure(service(), provider).unwrap();
-    oauth.keep_client_secret(&service(), Secret::new(CLIENT_SECRET.to_vec()), ana()).await.unwrap();
+    oauth.keep_client_secret(&service(), SecretValue::new(CLIENT_SECRET.to_vec()), ana()).await.unwrap();
     Arc::new(oauth)
 }
 
-async fn access(out: &Out) -> String {
+async fn access(out: &TestEgress) -> String {
     taken(out, "access", "email.read").await
 }
 
-async fn taken(out: &Out, what: &str, capability: &str) -> String {
+async fn taken(out: &TestEgress, what: &str, capability: &str) -> String {
     let (connection, hosts) = (ConnectionName::new("gmail").unwrap(), ["127.0.0.1".to_owned()]);
-    let wanted = Use { capability, connection: &connection, hosts: &hosts, by: ana() };
+    let wanted = SecretUse { capability, connection: &connection, hosts: &hosts, by: ana() };
     let value = out.vault.take(&SecretName::new(format!("service/gmail/{what}")).unwrap(), &wanted).await.unwrap();
     String::from_utf8(value.expose().to_vec()).unwrap()
 }
 
-fn refused(answer: Result<impl Sized, OauthNo>) -> String {
+fn refused(answer: Result<impl Sized, OauthError>) -> String {
     match answer {
-        Err(OauthNo::Refused(denied)) => denied.as_str().to_owned(),
+        Err(OauthError::Refused(denied)) => denied.as_str().to_owned(),
         Err(other) => other.to_string(),
         Ok(_) => "granted".into(),
     }
@@ -176,24 +176,24 @@ fn refused(answer: Result<impl Sized, OauthNo>) -> String {
 async fn somebody_elses_google_grants_renews_and_takes_back() {
     let Some(address) = counterpart("SLUICE_TEST_GMAIL_EMULATOR") else { return };
     let at = |path: &str| format!("http://{address}{path}");
-    let provider = Provider {
+    let provider = OauthProvider {
         authorize: at("/o/oauth2/v2/auth"),
         token: at("/oauth2/token"),
         revoke: Some(at("/oauth2/revoke")),
         issuer: None,
         api_hosts: vec!["127.0.0.1".into()],
-        ..Provider::google("sluice.apps.example".into(), "")
+        ..OauthProvider::google("sluice.apps.example".into(), "")
     };
-    let out = Out::new().await;
+    let out = TestEgress::new().await;
     let oauth = scene(&out, provider).await;
     let labels = |token: String| {
         let address = address.clone();
-        async move { Browser::at(&address).go("GET", "/gmail/v1/users/me/labels", &[], Some(&token)).await.status }
+        async move { TestBrowser::at(&address).go("GET", "/gmail/v1/users/me/labels", &[], Some(&token)).await.status }
     };
     let link = || oauth.begin(&service(), REDIRECT).unwrap().url;
     // The code of one link with the verifier of another.
     let (first, second) = (choose_account(&address, &link()).await, choose_account(&address, &link()).await);
-    let crossed = Returned { state: second.state, ..first };
+    let crossed = OauthCallback { state: second.state, ..first };
     assert_eq!(refused(oauth.finish(&service(), crossed, ana()).await), "invalid_grant");
     // A yes.
     let yes = choose_account(&address, &link()).await;
@@ -203,22 +203,22 @@ async fn somebody_elses_google_grants_renews_and_takes_back() {
     let old = access(&out).await;
     assert_eq!(labels(old.clone()).await, 200);
     // The same code again.
-    let again = Returned { code: Secret::new(code), ..choose_account(&address, &link()).await };
+    let again = OauthCallback { code: SecretValue::new(code), ..choose_account(&address, &link()).await };
     assert_eq!(refused(oauth.finish(&service(), again, ana()).await), "invalid_grant");
     // An hour later twenty want a token.
-    out.clock.advance(Span::from_hours(1));
+    out.clock.advance(Millis::from_hours(1));
     let name = service();
-    for fresh in futures_util::future::join_all((0..20).map(|_| oauth.fresh(&name))).await {
+    for fresh in futures_util::future::join_all((0..20).map(|_| oauth.ensure_fresh(&name))).await {
         assert_eq!(fresh, Ok(()));
     }
     let new = access(&out).await;
     assert_ne!(old, new);
     assert_eq!(labels(new.clone()).await, 200);
     // The end.
-    assert_eq!(oauth.revoke(&service(), &ana()).await.unwrap(), Revoked::Taken);
-    assert_eq!(oauth.fresh(&service()).await, Err(Stale::NeedsReauth));
+    assert_eq!(oauth.revoke(&service(), &ana()).await.unwrap(), GrantRevocation::Taken);
+    assert_eq!(oauth.ensure_fresh(&service()).await, Err(FreshTokenError::NeedsReauth));
     // A client they do not know.
-    oauth.keep_client_secret(&service(), Secret::new(b"not the secret".to_vec()), ana()).await.unwrap();
+    oauth.keep_client_secret(&service(), SecretValue::new(b"not the secret".to_vec()), ana()).await.unwrap();
     let yes = choose_account(&address, &link()).await;
     assert_eq!(refused(oauth.finish(&service(), yes, ana()).await), "invalid_client");
 }
@@ -227,7 +227,7 @@ async fn somebody_elses_google_grants_renews_and_takes_back() {
 async fn a_certified_server_refuses_what_must_be_refused_and_we_hear_it() {
     let Some(address) = counterpart("SLUICE_TEST_OIDC") else { return };
     let at = |path: &str| format!("http://{address}{path}");
-    let provider = Provider {
+    let provider = OauthProvider {
         authorize: at("/auth"),
         token: at("/token"),
         revoke: Some(at("/token/revocation")),
@@ -237,28 +237,28 @@ async fn a_certified_server_refuses_what_must_be_refused_and_we_hear_it() {
         capabilities: vec!["email.*".into()],
         api_hosts: vec!["127.0.0.1".into()],
     };
-    let out = Out::new().await;
+    let out = TestEgress::new().await;
     let oauth = scene(&out, provider.clone()).await;
     let link = || oauth.begin(&service(), REDIRECT).unwrap().url;
     // A wrong verifier.
     let (first, second) = (sign_in(&address, &link()).await, sign_in(&address, &link()).await);
-    let crossed = Returned { state: second.state, ..first };
+    let crossed = OauthCallback { state: second.state, ..first };
     assert_eq!(refused(oauth.finish(&service(), crossed, ana()).await), "invalid_grant");
     // A redirect address other than the one the code was given for.
     let elsewhere = link().replace("8080", "8081");
     let yes = sign_in(&address, &elsewhere).await;
     assert_eq!(refused(oauth.finish(&service(), yes, ana()).await), "invalid_grant");
     // An answer that names another provider is not even redeemed.
-    let mixed = Returned { issuer: Some("http://127.0.0.1:1".into()), ..sign_in(&address, &link()).await };
-    assert!(matches!(oauth.finish(&service(), mixed, ana()).await, Err(OauthNo::State)));
+    let mixed = OauthCallback { issuer: Some("http://127.0.0.1:1".into()), ..sign_in(&address, &link()).await };
+    assert!(matches!(oauth.finish(&service(), mixed, ana()).await, Err(OauthError::State)));
     // A yes, renewed twice: each refresh token is good once.
     let yes = sign_in(&address, &link()).await;
     assert_eq!(yes.issuer.as_deref(), provider.issuer.as_deref(), "it names itself");
     oauth.finish(&service(), yes, ana()).await.unwrap();
     let mut seen = vec![access(&out).await];
     for _ in 0..2 {
-        out.clock.advance(Span::from_secs(55));
-        assert_eq!(oauth.fresh(&service()).await, Ok(()));
+        out.clock.advance(Millis::from_secs(55));
+        assert_eq!(oauth.ensure_fresh(&service()).await, Ok(()));
         seen.push(access(&out).await);
     }
     seen.dedup();
@@ -267,17 +267,17 @@ async fn a_certified_server_refuses_what_must_be_refused_and_we_hear_it() {
     let yes = sign_in(&address, &link()).await;
     let code = yes.code.expose().to_vec();
     oauth.finish(&service(), yes, ana()).await.unwrap();
-    let again = Returned { code: Secret::new(code), ..sign_in(&address, &link()).await };
+    let again = OauthCallback { code: SecretValue::new(code), ..sign_in(&address, &link()).await };
     assert_eq!(refused(oauth.finish(&service(), again, ana()).await), "invalid_grant");
     // The person takes their yes back at the provider.
     let refresh = taken(&out, "oauth", "oauth.token").await;
     let form = [("token", refresh.as_str()), ("client_id", "sluice"), ("client_secret", "sluice-client-secret")];
-    assert_eq!(Browser::at(&address).go("POST", "/token/revocation", &form, None).await.status, 200);
-    out.clock.advance(Span::from_secs(55));
-    assert_eq!(oauth.fresh(&service()).await, Err(Stale::NeedsReauth));
+    assert_eq!(TestBrowser::at(&address).go("POST", "/token/revocation", &form, None).await.status, 200);
+    out.clock.advance(Millis::from_secs(55));
+    assert_eq!(oauth.ensure_fresh(&service()).await, Err(FreshTokenError::NeedsReauth));
     // Connected again, and given back.
     let yes = sign_in(&address, &link()).await;
     oauth.finish(&service(), yes, ana()).await.unwrap();
-    assert_eq!(oauth.fresh(&service()).await, Ok(()));
-    assert_eq!(oauth.revoke(&service(), &ana()).await.unwrap(), Revoked::Taken);
+    assert_eq!(oauth.ensure_fresh(&service()).await, Ok(()));
+    assert_eq!(oauth.revoke(&service(), &ana()).await.unwrap(), GrantRevocation::Taken);
 }

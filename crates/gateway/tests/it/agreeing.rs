@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 use sluice_core::capability::{Capability, Catalogue, ParamKind};
 use sluice_core::policy::TEMPLATES;
-use sluice_gateway::No;
-use sluice_gateway::corridor::Answer;
+use sluice_gateway::CallError;
+use sluice_gateway::corridor::CallOutcome;
 
-use crate::house::{House, Plan};
+use crate::test_gateway::{TestGateway, TestGatewayPlan};
 
 /// Arguments that fit a capability, with paths nobody opened.
 fn arguments(spec: &Capability) -> Value {
@@ -28,11 +28,14 @@ fn arguments(spec: &Capability) -> Value {
 }
 
 /// One word for how a call ended.
-fn word(answer: Result<Answer, No>) -> String {
+fn word(answer: Result<CallOutcome, CallError>) -> String {
     match answer {
-        Ok(Answer::Done { .. } | Answer::Allowed { .. } | Answer::Held { .. } | Answer::Awaiting { .. }) => {
-            "yes".into()
-        }
+        Ok(
+            CallOutcome::Done { .. }
+            | CallOutcome::Allowed { .. }
+            | CallOutcome::Held { .. }
+            | CallOutcome::Awaiting { .. },
+        ) => "yes".into(),
         Ok(other) => format!("{other:?}"),
         Err(no) => no.refusal.code().as_str().into(),
     }
@@ -45,8 +48,12 @@ async fn where_the_rules_block_check_and_execute_both_say_so_for_every_capabilit
     for template in &TEMPLATES {
         let text = |path: &str| template.files.iter().find(|file| file.path == path).map(|file| file.text.to_owned());
         let agent = template.files.iter().find(|file| file.path.starts_with("agents/")).unwrap();
-        let plan = Plan { org: text("org.yaml").unwrap(), agent: agent.text.to_owned(), ..Plan::default() };
-        let house = House::new(plan).await;
+        let plan = TestGatewayPlan {
+            org: text("org.yaml").unwrap(),
+            agent: agent.text.to_owned(),
+            ..TestGatewayPlan::default()
+        };
+        let house = TestGateway::new(plan).await;
         for spec in builtin.iter() {
             let (name, input) = (spec.name.as_str(), arguments(spec));
             let ask = |mode: &str| json!({"capability": name, "arguments": input, "mode": mode, "wait_ms": 0});
@@ -67,7 +74,7 @@ async fn where_the_rules_block_check_and_execute_both_say_so_for_every_capabilit
 async fn a_rule_that_blocks_is_shown_before_a_folder_that_is_not_opened() {
     let org = "defaults: {tier: autonomous}\noverrides:\n  - {capability: filesystem.read, tier: blocked, \
                conditions: {path_prefix: /etc/}, reason: system files are nobody's business}\n";
-    let house = House::new(Plan { org: org.into(), ..Plan::default() }).await;
+    let house = TestGateway::new(TestGatewayPlan { org: org.into(), ..TestGatewayPlan::default() }).await;
     let no = house.call("filesystem.read", json!({"path": "/etc/passwd"})).await.unwrap_err();
     assert_eq!(no.refusal.code().as_str(), "policy.blocked", "{}", no.refusal);
     assert!(no.refusal.text().contains("nobody's business"), "{}", no.refusal);
@@ -77,7 +84,7 @@ async fn a_rule_that_blocks_is_shown_before_a_folder_that_is_not_opened() {
 
 #[tokio::test]
 async fn a_misspelt_capability_gets_the_nearest_name() {
-    let house = House::new(Plan::default()).await;
+    let house = TestGateway::new(TestGatewayPlan::default()).await;
     for (typed, meant) in
         [("filesystem.raed", "filesystem.read"), ("emial.send", "email.send"), ("git.statuss", "git.status")]
     {

@@ -7,13 +7,13 @@ use sluice_core::Actor;
 use sluice_gateway::loops::policy::{put_in_force, reload};
 use sluice_gateway::policies::to_send;
 
-use super::house::{House, Plan, ana};
+use super::test_gateway::{TestGateway, TestGatewayPlan, ana};
 
 /// The files of a folder, by name.
-type Folder = &'static [(&'static str, &'static [u8])];
+type RuleFolderFiles = &'static [(&'static str, &'static [u8])];
 
 /// Odd folders: name, files, and whether they can be used.
-const TABLE: &[(&str, Folder, bool)] = &[
+const TABLE: &[(&str, RuleFolderFiles, bool)] = &[
     ("ordinary", &[("org.yaml", b"defaults: {tier: notify}\n"), ("agents/clerk.yaml", b"rules: []\n")], true),
     ("no organisation", &[("agents/clerk.yaml", b"rules: []\n")], true),
     ("other line ends", &[("org.yaml", b"defaults: {tier: notify}\r\n")], true),
@@ -51,7 +51,7 @@ fn lay(folder: &Path, files: &[(&str, &[u8])]) {
 
 #[tokio::test]
 async fn the_folder_and_a_request_take_exactly_the_same_files() {
-    let house = House::new(Plan::default()).await;
+    let house = TestGateway::new(TestGatewayPlan::default()).await;
     let (own, sent) = (house.gw.config.policies.clone(), house.folder.path().join("sent"));
     let good: &[(&str, &[u8])] = &[("org.yaml", b"defaults: {tier: autonomous}\n")];
     let node = || Actor::Node(house.gw.store.node().clone());

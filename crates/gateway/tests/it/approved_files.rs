@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use sluice_core::approval::Answer as Yes;
+use sluice_core::approval::ApprovalAnswer as Yes;
 use sluice_core::hold::Hold;
 use sluice_core::refusal::Code;
 use sluice_core::{ApprovalId, HoldId};
-use sluice_gateway::channels::shown;
-use sluice_gateway::corridor::Answer;
-use sluice_gateway::gate::deciding::{self, Question, Voice};
-use sluice_store::Ruling;
+use sluice_gateway::channels::rendering;
+use sluice_gateway::corridor::CallOutcome;
+use sluice_gateway::gate::deciding::{self, ApprovalRequest, DecisionSource};
+use sluice_store::ApprovalRuling;
 
-use crate::house::{House, Plan, ana};
+use crate::test_gateway::{TestGateway, TestGatewayPlan, ana};
 
 const ORG: &str = "defaults: {tier: autonomous}
 overrides:
@@ -22,10 +22,10 @@ overrides:
 ";
 
 /// One way to change files after the question.
-struct Case {
+struct FileChangeCase {
     name: &'static str,
     capability: &'static str,
-    arguments: fn(&House) -> Value,
+    arguments: fn(&TestGateway) -> Value,
     /// What happens while the person looks.
     change: fn(&Path),
     /// Whether the write happened.
@@ -36,71 +36,71 @@ fn read(path: PathBuf) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-const CASES: [Case; 10] = [
-    Case {
+const CASES: [FileChangeCase; 10] = [
+    FileChangeCase {
         name: "the source of a copy",
         capability: "filesystem.copy",
         arguments: |house| json!({"source": house.path("a.txt"), "destination": house.path("new.txt")}),
         change: |work| fs::write(work.join("a.txt"), "published secrets").unwrap(),
         happened: |work| work.join("new.txt").exists(),
     },
-    Case {
+    FileChangeCase {
         name: "the destination of a copy",
         capability: "filesystem.copy",
         arguments: |house| json!({"source": house.path("a.txt"), "destination": house.path("b.txt"), "overwrite": true}),
         change: |work| fs::write(work.join("b.txt"), "work of a person").unwrap(),
         happened: |work| read(work.join("b.txt")) == "first",
     },
-    Case {
+    FileChangeCase {
         name: "the source of a move",
         capability: "filesystem.move",
         arguments: |house| json!({"source": house.path("a.txt"), "destination": house.path("new.txt")}),
         change: |work| fs::write(work.join("a.txt"), "published secrets").unwrap(),
         happened: |work| work.join("new.txt").exists(),
     },
-    Case {
+    FileChangeCase {
         name: "the destination of a move",
         capability: "filesystem.move",
         arguments: |house| json!({"source": house.path("a.txt"), "destination": house.path("b.txt"), "overwrite": true}),
         change: |work| fs::write(work.join("b.txt"), "work of a person").unwrap(),
         happened: |work| !work.join("a.txt").exists(),
     },
-    Case {
+    FileChangeCase {
         name: "a file that is written",
         capability: "filesystem.write",
         arguments: |house| json!({"path": house.path("b.txt"), "content": "written"}),
         change: |work| fs::write(work.join("b.txt"), "work of a person").unwrap(),
         happened: |work| read(work.join("b.txt")) == "written",
     },
-    Case {
+    FileChangeCase {
         name: "a file that is new",
         capability: "filesystem.write",
         arguments: |house| json!({"path": house.path("new.txt"), "content": "written"}),
         change: |work| fs::write(work.join("new.txt"), "work of a person").unwrap(),
         happened: |work| read(work.join("new.txt")) == "written",
     },
-    Case {
+    FileChangeCase {
         name: "a file that is added to",
         capability: "filesystem.append",
         arguments: |house| json!({"path": house.path("b.txt"), "content": " added"}),
         change: |work| fs::write(work.join("b.txt"), "work of a person").unwrap(),
         happened: |work| read(work.join("b.txt")).ends_with(" added"),
     },
-    Case {
+    FileChangeCase {
         name: "a file that is edited",
         capability: "filesystem.edit",
         arguments: |house| json!({"path": house.path("b.txt"), "pattern": "second", "replace": "third"}),
         change: |work| fs::write(work.join("b.txt"), "rm -rf second").unwrap(),
         happened: |work| read(work.join("b.txt")).contains("third"),
     },
-    Case {
+    FileChangeCase {
         name: "one more file below an edited folder",
         capability: "filesystem.edit",
         arguments: |house| json!({"path": house.work().display().to_string(), "pattern": "second", "replace": "third", "replace_all": true}),
         change: |work| fs::write(work.join("c.txt"), "another second").unwrap(),
         happened: |work| read(work.join("b.txt")).contains("third") || read(work.join("c.txt")).contains("third"),
     },
-    Case {
+    FileChangeCase {
         name: "a file that is deleted",
         capability: "filesystem.delete",
         arguments: |house| json!({"path": house.path("b.txt")}),
@@ -109,11 +109,11 @@ const CASES: [Case; 10] = [
     },
 ];
 
-async fn house() -> House {
-    let house = House::new(Plan {
+async fn house() -> TestGateway {
+    let house = TestGateway::new(TestGatewayPlan {
         org: ORG.into(),
         config: "batch: {services: {filesystem: off}}\n".into(),
-        ..Plan::default()
+        ..TestGatewayPlan::default()
     })
     .await;
     fs::write(house.work().join("a.txt"), "first").unwrap();
@@ -121,21 +121,21 @@ async fn house() -> House {
     house
 }
 
-async fn asked(house: &House, capability: &str, arguments: Value) -> (HoldId, ApprovalId) {
+async fn asked(house: &TestGateway, capability: &str, arguments: Value) -> (HoldId, ApprovalId) {
     match house.call(capability, arguments).await.unwrap() {
-        Answer::Awaiting { hold, approval, .. } => (hold, approval),
+        CallOutcome::Awaiting { hold, approval, .. } => (hold, approval),
         other => panic!("{capability} was not asked about: {other:?}"),
     }
 }
 
-async fn approve(house: &House, approval: ApprovalId) {
-    let question = Question::read(&house.gw, approval).await.unwrap();
-    let voice = Voice { by: ana(), channel: "test", ceiling: None };
-    let ruling = Ruling::Allow { answer: Yes::Once, note: None };
+async fn approve(house: &TestGateway, approval: ApprovalId) {
+    let question = ApprovalRequest::read(&house.gw, approval).await.unwrap();
+    let voice = DecisionSource { by: ana(), channel: "test", ceiling: None };
+    let ruling = ApprovalRuling::Allow { answer: Yes::Once, note: None };
     deciding::rule(&house.gw, &voice, &question, ruling).await.unwrap();
 }
 
-async fn hold(house: &House, id: HoldId) -> Hold {
+async fn hold(house: &TestGateway, id: HoldId) -> Hold {
     house.gw.store.hold(id).await.unwrap().unwrap()
 }
 
@@ -147,14 +147,14 @@ fn waits_for(hold: &Hold) -> ApprovalId {
     }
 }
 
-async fn standing(house: &House, approval: ApprovalId) -> &'static str {
+async fn standing(house: &TestGateway, approval: ApprovalId) -> &'static str {
     house.gw.store.approval(approval).await.unwrap().unwrap().approval.state.word()
 }
 
 #[tokio::test]
 async fn whatever_changes_between_question_and_execution_ends_the_approval_and_is_asked_about_again() {
     for case in &CASES {
-        let Case { name, capability, arguments, change, happened } = case;
+        let FileChangeCase { name, capability, arguments, change, happened } = case;
         let mut house = house().await;
         let (id, first) = asked(&house, capability, arguments(&house)).await;
         approve(&house, first).await;
@@ -232,8 +232,8 @@ async fn a_source_that_is_gone_is_refused_and_nothing_is_done() {
 async fn people_see_hash_size_and_the_beginning_of_what_is_copied_and_the_difference_of_an_edit() {
     let house = house().await;
     let card = async |approval| {
-        let question = Question::read(&house.gw, approval).await.unwrap();
-        shown::of(&house.gw, &question, shown::PAGE).text
+        let question = ApprovalRequest::read(&house.gw, approval).await.unwrap();
+        rendering::of(&house.gw, &question, rendering::PAGE).text
     };
     let (_, approval) = asked(&house, "filesystem.copy", (CASES[1].arguments)(&house)).await;
     let text = card(approval).await;
@@ -250,10 +250,11 @@ async fn people_see_hash_size_and_the_beginning_of_what_is_copied_and_the_differ
 
 #[tokio::test]
 async fn a_repeated_call_is_a_duplicate_though_the_file_changed_in_between() {
-    let plan = Plan { config: "batch: {services: {filesystem: off}}\n".into(), ..Plan::default() };
-    let mut house = House::new(plan).await;
+    let plan =
+        TestGatewayPlan { config: "batch: {services: {filesystem: off}}\n".into(), ..TestGatewayPlan::default() };
+    let mut house = TestGateway::new(plan).await;
     let append = json!({"path": house.path("log.txt"), "content": "one\n"});
-    assert!(matches!(house.call("filesystem.append", append.clone()).await.unwrap(), Answer::Held { .. }));
+    assert!(matches!(house.call("filesystem.append", append.clone()).await.unwrap(), CallOutcome::Held { .. }));
     house.let_go().await;
     let again = house.call("filesystem.append", append.clone()).await.unwrap_err();
     assert_eq!(again.refusal.code(), Code::CallPossibleDuplicate);
@@ -267,9 +268,9 @@ async fn a_repeated_call_is_a_duplicate_though_the_file_changed_in_between() {
 
 #[tokio::test]
 async fn what_nobody_had_to_approve_goes_on_as_before() {
-    let mut house = House::new(Plan::default()).await;
+    let mut house = TestGateway::new(TestGatewayPlan::default()).await;
     fs::write(house.work().join("a.txt"), "first").unwrap();
-    let Answer::Held { hold: id, .. } = house.call("filesystem.copy", (CASES[0].arguments)(&house)).await.unwrap()
+    let CallOutcome::Held { hold: id, .. } = house.call("filesystem.copy", (CASES[0].arguments)(&house)).await.unwrap()
     else {
         panic!("an autonomous copy is held");
     };

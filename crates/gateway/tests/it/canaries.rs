@@ -6,10 +6,10 @@ use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use serde_json::json;
 use sluice_core::ids::{JobId, SecretName};
-use sluice_core::{Clock as _, Span};
-use sluice_gateway::egress::{Placement, Request, Scope};
+use sluice_core::{Clock as _, Millis};
+use sluice_gateway::egress::{CredentialPlacement, EgressRequest, TicketScope};
 
-use crate::outside::{Kept, Out, Upstream, ana, answer, named, wide};
+use crate::outside::{CapturedLogLines, LoopbackUpstream, TestEgress, ana, answer, named, wide};
 
 const COUNT: usize = 200;
 
@@ -31,7 +31,7 @@ fn singing(haystack: &[u8]) -> BTreeSet<usize> {
 
 #[tokio::test]
 async fn no_canary_is_in_any_log_answer_error_or_file() {
-    let log = Kept::default();
+    let log = CapturedLogLines::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
         .with_writer(log.clone())
@@ -41,7 +41,7 @@ async fn no_canary_is_in_any_log_answer_error_or_file() {
     tracing::subscriber::set_global_default(subscriber).unwrap();
     tracing::trace!("the log is kept");
     // Reflects what it was sent in the head, the body, a redirect and an error, or breaks the answer off.
-    let upstream = Upstream::answering(|request, nth| {
+    let upstream = LoopbackUpstream::answering(|request, nth| {
         let sent: String = request.lines().skip(1).collect::<Vec<_>>().join(" ");
         let line = request.lines().next().unwrap_or_default().to_owned();
         let encoded = base64::engine::general_purpose::STANDARD.encode(&sent);
@@ -55,29 +55,29 @@ async fn no_canary_is_in_any_log_answer_error_or_file() {
         }
     })
     .await;
-    let out = Out::new().await;
+    let out = TestEgress::new().await;
     let mut shown = Vec::new();
     let placements = ["bearer", "basic", "header x-api-key", "header authorization token", "query key"];
     for n in 0..COUNT {
         let name = format!("canary/{n}");
         out.secret(&name, &canary(n), &["127.0.0.1"]).await;
         let mut connection = wide(&upstream);
-        connection.idle_timeout = Span::from_millis(30);
-        let placement = Placement::parse(placements[n % placements.len()]).unwrap();
+        connection.idle_timeout = Millis::from_millis(30);
+        let placement = CredentialPlacement::parse(placements[n % placements.len()]).unwrap();
         connection.credential = Some((SecretName::new(name.clone()).unwrap(), placement));
-        let request = Request::get(&upstream.url(&format!("/{n}")));
+        let request = EgressRequest::get(&upstream.url(&format!("/{n}")));
         if n % 2 == 0 {
             let answered = out.egress.request(&connection, "network.credentialed_request", ana(), request).await;
             shown.push(format!("{answered:?} {}", answered.as_ref().map_or_else(ToString::to_string, said)));
         } else {
             out.egress.open(connection);
-            let scope = Scope {
+            let scope = TicketScope {
                 job: JobId::from_bits(n as u128),
                 capability: "proxy.shop.search".into(),
                 hosts: vec!["127.0.0.1".into()],
                 operations: Vec::new(),
                 by: ana(),
-                lasts: Span::from_mins(5),
+                lasts: Millis::from_mins(5),
             };
             let ticket = out.egress.issue(&named("web"), scope).await.unwrap();
             shown.push(format!("{ticket:?}"));
@@ -92,7 +92,7 @@ async fn no_canary_is_in_any_log_answer_error_or_file() {
     let heard = upstream.heard().join("\n");
     assert_eq!(singing(heard.as_bytes()).len(), COUNT, "each canary reached the service it is for");
     assert!(out.clock.now().as_millis() > 0);
-    let Out { egress, vault, store, folder, .. } = out;
+    let TestEgress { egress, vault, store, folder, .. } = out;
     drop((egress, vault, store));
     let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(folder.path())
         .unwrap()
@@ -110,6 +110,6 @@ async fn no_canary_is_in_any_log_answer_error_or_file() {
 }
 
 /// All of an answer that an agent or worker is given.
-fn said(answer: &sluice_gateway::egress::Answer) -> String {
+fn said(answer: &sluice_gateway::egress::EgressResponse) -> String {
     format!("{} {:?} {}", answer.url, answer.headers, String::from_utf8_lossy(&answer.body))
 }

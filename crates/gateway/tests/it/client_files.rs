@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use sluice_core::Span;
-use sluice_gateway::doors::foreign::{Tool, translate};
-use sluice_gateway::loops::keep;
+use sluice_core::Millis;
+use sluice_gateway::doors::client_tools::{ClientTool, translate};
+use sluice_gateway::loops::housekeeping;
 
-use crate::house::{Plan, ana, clerk};
-use crate::http::{Open, ask, open, raw};
+use crate::http::{OpenTestGateway, ask, open, raw};
+use crate::test_gateway::{TestGatewayPlan, ana, clerk};
 
 /// Every file below a folder, with its bytes and permissions.
 fn files(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
@@ -39,12 +39,12 @@ fn lay_out(work: &Path) {
 
 /// What a client would say about one of its tools, in the words of the gateway.
 fn wish(tool: &str, input: &Value, work: &Path) -> (String, Value) {
-    let wish = translate(&Tool::Builtin(tool.into()), input, work.to_str()).unwrap();
+    let wish = translate(&ClientTool::Builtin(tool.into()), input, work.to_str()).unwrap();
     (wish.capability.to_string(), wish.arguments)
 }
 
 /// Asks for a tool; gives the number of the call if it is allowed.
-async fn allowed(open: &Open, tool: &str, input: &Value) -> String {
+async fn allowed(open: &OpenTestGateway, tool: &str, input: &Value) -> String {
     let (capability, arguments) = wish(tool, input, &open.house.work());
     let body = json!({"capability": capability, "arguments": arguments, "mode": "check", "allow_duplicate": true});
     let told = ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&body)).await.json();
@@ -53,7 +53,7 @@ async fn allowed(open: &Open, tool: &str, input: &Value) -> String {
 }
 
 /// Says that the tool is done; gives whether the gateway looked.
-async fn reported(open: &Open, tool: &str, input: &Value) -> bool {
+async fn reported(open: &OpenTestGateway, tool: &str, input: &Value) -> bool {
     let (capability, arguments) = wish(tool, input, &open.house.work());
     let body = json!({"capability": capability, "arguments": arguments});
     let told = ask(open.main, "POST", "/v1/written-files", &open.house.agent_key, Some(&body)).await;
@@ -61,19 +61,19 @@ async fn reported(open: &Open, tool: &str, input: &Value) -> bool {
     told.json()["seen"] == true
 }
 
-async fn rollback(open: &Open, body: Value) -> Value {
+async fn rollback(open: &OpenTestGateway, body: Value) -> Value {
     let told = ask(open.main, "POST", "/v1/rollbacks", &open.house.operator_token, Some(&body)).await;
     assert!(told.status < 300, "{told:?}");
     told.json()
 }
 
-async fn plan(open: &Open, call: &str) -> Value {
+async fn plan(open: &OpenTestGateway, call: &str) -> Value {
     rollback(open, json!({"buffer_ids": [call], "plan_only": true})).await["steps"][0].clone()
 }
 
-async fn apply(open: &mut Open, body: Value) -> Value {
+async fn apply(open: &mut OpenTestGateway, body: Value) -> Value {
     let told = rollback(open, body).await;
-    open.house.pass(Span::from_secs(6));
+    open.house.pass(Millis::from_secs(6));
     open.house.let_go().await;
     told
 }
@@ -150,7 +150,7 @@ fn every_way_to_change_files(work: &Path) -> Vec<(&'static str, Value)> {
 
 #[tokio::test]
 async fn every_file_a_client_changes_can_be_put_back() {
-    let mut open = open(Plan::default()).await;
+    let mut open = open(TestGatewayPlan::default()).await;
     let work = open.house.work();
     for (tool, input) in every_way_to_change_files(&work) {
         lay_out(&work);
@@ -177,7 +177,7 @@ async fn every_file_a_client_changes_can_be_put_back() {
 
 #[tokio::test]
 async fn several_changes_of_one_file_are_put_back_in_the_opposite_order() {
-    let mut open = open(Plan::default()).await;
+    let mut open = open(TestGatewayPlan::default()).await;
     let work = open.house.work();
     lay_out(&work);
     let before = files(&work);
@@ -186,7 +186,7 @@ async fn several_changes_of_one_file_are_put_back_in_the_opposite_order() {
         allowed(&open, "Write", &input).await;
         // What a tool that is given the whole content leaves is known without a report.
         act("Write", &input, &work);
-        open.house.pass(Span::from_secs(1));
+        open.house.pass(Millis::from_secs(1));
     }
     let told = apply(&mut open, json!({"agent": "clerk", "since_ms": 0})).await;
     assert_eq!(told["steps"].as_array().unwrap().iter().filter(|step| step["possible"] == true).count(), 3, "{told}");
@@ -195,7 +195,7 @@ async fn several_changes_of_one_file_are_put_back_in_the_opposite_order() {
 
 #[tokio::test]
 async fn a_file_that_a_person_changed_since_is_not_overwritten_unless_they_say_so() {
-    let mut open = open(Plan::default()).await;
+    let mut open = open(TestGatewayPlan::default()).await;
     let work = open.house.work();
     lay_out(&work);
     let input = json!({"file_path": work.join("a.txt"), "content": "the agent's\n"});
@@ -216,7 +216,7 @@ async fn a_file_that_a_person_changed_since_is_not_overwritten_unless_they_say_s
     // Said so, but changed once more before it happened: what was not shown is not lost.
     rollback(&open, json!({"buffer_ids": [call], "force": true})).await;
     fs::write(work.join("a.txt"), "newer\n").unwrap();
-    open.house.pass(Span::from_secs(6));
+    open.house.pass(Millis::from_secs(6));
     open.house.let_go().await;
     assert_eq!(fs::read_to_string(work.join("a.txt")).unwrap(), "newer\n");
 
@@ -226,7 +226,7 @@ async fn a_file_that_a_person_changed_since_is_not_overwritten_unless_they_say_s
 
 #[tokio::test]
 async fn what_a_client_did_not_report_is_shown_and_needs_a_persons_word() {
-    let mut open = open(Plan::default()).await;
+    let mut open = open(TestGatewayPlan::default()).await;
     let work = open.house.work();
     lay_out(&work);
     let before = files(&work);
@@ -239,7 +239,7 @@ async fn what_a_client_did_not_report_is_shown_and_needs_a_persons_word() {
         (Some("rollback.conflict"), Some("changed"))
     );
     // A report that comes late may be about the work of a person.
-    open.house.pass(Span::from_secs(3_700));
+    open.house.pass(Millis::from_secs(3_700));
     assert!(!reported(&open, "Bash", &input).await);
     apply(&mut open, json!({"buffer_ids": [call], "force": true})).await;
     assert_eq!(files(&work), before);
@@ -247,7 +247,7 @@ async fn what_a_client_did_not_report_is_shown_and_needs_a_persons_word() {
 
 #[tokio::test]
 async fn a_report_counts_once_and_only_for_the_agents_own_call() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let work = open.house.work();
     lay_out(&work);
     let other = open.house.another("other").await;
@@ -266,7 +266,7 @@ async fn a_report_counts_once_and_only_for_the_agents_own_call() {
 
 #[tokio::test]
 async fn no_link_is_followed_when_files_are_kept_or_put_back() {
-    let mut open = open(Plan::default()).await;
+    let mut open = open(TestGatewayPlan::default()).await;
     let work = open.house.work();
     lay_out(&work);
     let outside = open.house.folder.path().join("outside.txt");
@@ -305,7 +305,7 @@ async fn no_link_is_followed_when_files_are_kept_or_put_back() {
 #[tokio::test]
 async fn what_cannot_be_kept_is_allowed_and_said_in_the_plan_and_in_the_record() {
     let config = "  undo_file: 10B\n  undo_files: 2\n  undo_day: 12B\n";
-    let open = open(Plan { config: config.into(), ..Plan::default() }).await;
+    let open = open(TestGatewayPlan { config: config.into(), ..TestGatewayPlan::default() }).await;
     let work = open.house.work();
     lay_out(&work);
     fs::write(work.join("large.txt"), "more than ten bytes").unwrap();
@@ -336,16 +336,17 @@ async fn what_cannot_be_kept_is_allowed_and_said_in_the_plan_and_in_the_record()
 
 #[tokio::test]
 async fn what_was_kept_goes_when_its_time_is_over_and_when_it_was_put_back() {
-    let mut open = open(Plan::default()).await;
+    let mut open = open(TestGatewayPlan::default()).await;
     let work = open.house.work();
     lay_out(&work);
-    let kept = |open: &Open| fs::read_dir(open.house.folder.path().join("data/undo")).map_or(0, Iterator::count);
+    let kept =
+        |open: &OpenTestGateway| fs::read_dir(open.house.folder.path().join("data/undo")).map_or(0, Iterator::count);
     let call = allowed(&open, "Bash", &json!({"command": "rm a.txt"})).await;
     assert_eq!(kept(&open), 1);
-    keep::step(&open.house.gw, 0).await.unwrap();
+    housekeeping::step(&open.house.gw, 0).await.unwrap();
     assert_eq!(kept(&open), 1, "not before its time");
-    open.house.pass(Span::from_hours(72));
-    keep::step(&open.house.gw, 0).await.unwrap();
+    open.house.pass(Millis::from_hours(72));
+    housekeeping::step(&open.house.gw, 0).await.unwrap();
     assert_eq!(kept(&open), 0);
     assert_eq!(plan(&open, &call).await["code"], "rollback.expired");
 
@@ -360,7 +361,7 @@ async fn what_was_kept_goes_when_its_time_is_over_and_when_it_was_put_back() {
 #[tokio::test]
 async fn a_call_that_a_person_approved_is_kept_at_the_moment_of_the_approval() {
     let org = "defaults: {tier: approval_required}\n";
-    let mut open = open(Plan { org: org.into(), ..Plan::default() }).await;
+    let mut open = open(TestGatewayPlan { org: org.into(), ..TestGatewayPlan::default() }).await;
     let work = open.house.work();
     lay_out(&work);
     let input = json!({"command": "rm a.txt"});
@@ -385,7 +386,7 @@ async fn a_call_that_a_person_approved_is_kept_at_the_moment_of_the_approval() {
 }
 
 /// Reads a file over MCP in a conversation of its own, naming a session; gives the session the record has for the call.
-async fn read_naming(open: &Open, key: &str, named: &str) -> Option<String> {
+async fn read_naming(open: &OpenTestGateway, key: &str, named: &str) -> Option<String> {
     let path = open.house.path("a.txt");
     let params = json!({"name": "filesystem_read", "arguments": {"path": path}, "_meta": {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -409,7 +410,7 @@ async fn read_naming(open: &Open, key: &str, named: &str) -> Option<String> {
 
 #[tokio::test]
 async fn a_bridge_joins_an_open_session_of_its_own_agent_and_no_other() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     lay_out(&open.house.work());
     let house = &open.house;
     let other = house.another("other").await;

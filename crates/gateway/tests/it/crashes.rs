@@ -5,14 +5,14 @@ use std::pin::pin;
 use std::task::Poll;
 
 use serde_json::{Value, json};
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_gateway::channels;
-use sluice_gateway::corridor::Answer;
-use sluice_gateway::loops::outbox::Outbox;
+use sluice_gateway::corridor::CallOutcome;
+use sluice_gateway::loops::outbox::OutboxLoop;
 
-use crate::house::{House, Plan};
 use crate::mail;
-use crate::telegram::{ANA, PEOPLE, World};
+use crate::telegram::{ANA, PEOPLE, TelegramFixture};
+use crate::test_gateway::{TestGateway, TestGatewayPlan};
 
 /// Goes on with a future until it has waited so often, then drops it, as a kill would. Whether it came to its end.
 async fn cut_after<T>(waits: usize, future: impl Future<Output = T>) -> bool {
@@ -31,13 +31,13 @@ async fn cut_after<T>(waits: usize, future: impl Future<Output = T>) -> bool {
 
 /// Dies after so many waits while it tells somebody, comes back, and lets them answer. Whether it had died at all.
 async fn dies_while_telling(waits: usize) -> bool {
-    let mut world = World::new(&format!("{PEOPLE}  page: https://gate.example\n")).await;
+    let mut world = TelegramFixture::new(&format!("{PEOPLE}  page: https://gate.example\n")).await;
     let id = world.ask("a").await;
     let ended = cut_after(waits, world.outbox.step(&world.house.gw)).await;
-    world.house = world.house.restart(Span::from_secs(61)).await;
+    world.house = world.house.restart(Millis::from_secs(61)).await;
     for _ in 0..4 {
         world.tell().await;
-        world.house.pass(Span::from_secs(61));
+        world.house.pass(Millis::from_secs(61));
     }
     let letters: Vec<Value> = world.service.with(|kept| kept.messages.clone());
     assert!((1..=2).contains(&letters.len()), "after {waits}: {} letters", letters.len());
@@ -71,13 +71,13 @@ async fn a_letter_survives_a_kill_between_any_two_steps_of_sending_it() {
 #[tokio::test]
 async fn an_outcome_survives_a_kill_while_it_is_shown() {
     for waits in 0..40 {
-        let mut world = World::new(PEOPLE).await;
+        let mut world = TelegramFixture::new(PEOPLE).await;
         let id = world.ask("a").await;
         world.tell().await;
         world.service.press(ANA, &world.service.letter(), "1");
         world.hear().await.unwrap();
         let ended = cut_after(waits, world.outbox.step(&world.house.gw)).await;
-        world.house = world.house.restart(Span::from_secs(61)).await;
+        world.house = world.house.restart(Millis::from_secs(61)).await;
         world.tell().await;
         assert!((1..=2).contains(&world.service.with(|kept| kept.edits.len())), "after {waits}");
         assert_eq!(world.state(&id).await, "approved");
@@ -96,15 +96,15 @@ async fn dies_while_mailing(waits: usize) -> bool {
          email: {{smtp_host: 127.0.0.1, smtp_port: {port}, smtp_security: off, from: gate@example.test, reply_to: replies@example.test}}\n"
     );
     let agent = "rules:\n  - {capability: filesystem.write, tier: approval_required}\n".to_owned();
-    let house = House::new(Plan { config, agent, ..Plan::default() }).await;
+    let house = TestGateway::new(TestGatewayPlan { config, agent, ..TestGatewayPlan::default() }).await;
     let write = json!({"path": house.path("a"), "content": "x"});
-    let Ok(Answer::Awaiting { approval, .. }) = house.call("filesystem.write", write).await else { panic!() };
-    let outbox = |house: &House| Outbox::new(channels::configured(&house.gw.config).unwrap());
+    let Ok(CallOutcome::Awaiting { approval, .. }) = house.call("filesystem.write", write).await else { panic!() };
+    let outbox = |house: &TestGateway| OutboxLoop::new(channels::configured(&house.gw.config).unwrap());
     let ended = cut_after(waits, outbox(&house).step(&house.gw)).await;
-    let house = house.restart(Span::from_secs(61)).await;
+    let house = house.restart(Millis::from_secs(61)).await;
     for _ in 0..4 {
         outbox(&house).step(&house.gw).await.unwrap();
-        house.pass(Span::from_secs(61));
+        house.pass(Millis::from_secs(61));
     }
     let letters = taken.lock().unwrap().clone();
     assert!((1..=2).contains(&letters.len()), "after {waits}: {} letters", letters.len());

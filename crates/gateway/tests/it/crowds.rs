@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::house::Plan;
-use crate::http::{Open, ask, open, raw};
+use crate::http::{OpenTestGateway, ask, open, raw};
+use crate::test_gateway::TestGatewayPlan;
 
 /// As often as an ordinary caller tries again, and how often at most.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ async fn unread(from: &str, to: SocketAddr, count: usize) -> Vec<TcpStream> {
 }
 
 /// Whether an ordinary caller gets in within a bounded number of tries.
-async fn gets_in(open: &Open) -> bool {
+async fn gets_in(open: &OpenTestGateway) -> bool {
     let mut pause = interval(AGAIN);
     pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for _ in 0..TRIES {
@@ -54,7 +54,7 @@ async fn gets_in(open: &Open) -> bool {
 async fn a_crowd_that_reads_no_answers_leaves_a_place_for_an_ordinary_caller_and_for_stopping() {
     // The deadline alone would free the places after ten minutes: those that do not read have to go before.
     let limits = "limits: {connections: 48, connections_per_peer: 48, head_timeout: 5m, write_timeout: 10m}\n";
-    let open = open(Plan { config: limits.into(), ..Plan::default() }).await;
+    let open = open(TestGatewayPlan { config: limits.into(), ..TestGatewayPlan::default() }).await;
     let crowd = unread("127.0.0.1", open.main, 60).await;
     let stopping = unread("127.0.0.1", open.stop, 300).await;
     let reason = json!({"reason": "enough"});
@@ -67,7 +67,7 @@ async fn a_crowd_that_reads_no_answers_leaves_a_place_for_an_ordinary_caller_and
 #[tokio::test]
 async fn a_connection_that_does_not_take_its_answers_is_closed_in_time() {
     let limits = "limits: {connections: 8, connections_per_peer: 8, head_timeout: 5m, write_timeout: 100ms}\n";
-    let open = open(Plan { config: limits.into(), ..Plan::default() }).await;
+    let open = open(TestGatewayPlan { config: limits.into(), ..TestGatewayPlan::default() }).await;
     let crowd = unread("127.0.0.1", open.main, 8).await;
     assert!(gets_in(&open).await);
     // All of them were closed, not only one that had to go for the caller: eight more fit in beside each other.
@@ -94,7 +94,7 @@ async fn a_connection_that_does_not_take_its_answers_is_closed_in_time() {
 #[tokio::test]
 async fn one_peer_cannot_take_every_place() {
     let limits = "limits: {connections: 32, connections_per_peer: 24, head_timeout: 5m}\n";
-    let open = open(Plan { config: limits.into(), ..Plan::default() }).await;
+    let open = open(TestGatewayPlan { config: limits.into(), ..TestGatewayPlan::default() }).await;
     let mut crowd = Vec::new();
     for _ in 0..100 {
         crowd.push(connect("127.0.0.2", open.main).await);
@@ -113,7 +113,7 @@ async fn requests_sent_ahead_of_unread_answers_are_not_worked_on() {
     // set), and the requests themselves are one read.
     const AHEAD: usize = 64;
     let limits = "limits: {connections: 8, connections_per_peer: 8, head_timeout: 5m, write_timeout: 1s}\n";
-    let open = open(Plan { config: limits.into(), ..Plan::default() }).await;
+    let open = open(TestGatewayPlan { config: limits.into(), ..TestGatewayPlan::default() }).await;
     // A window that stays as it is, and is large enough to be read quickly afterwards.
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(1 << 18).unwrap();

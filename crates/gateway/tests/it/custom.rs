@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use sluice_core::approval::Answer as Yes;
+use sluice_core::approval::ApprovalAnswer as Yes;
 use sluice_core::hold::Hold;
 use sluice_core::ids::SecretName;
 use sluice_core::refusal::Code;
-use sluice_core::{ApprovalId, HoldId, Span};
-use sluice_gateway::corridor::Answer;
-use sluice_gateway::gate::deciding::{self, Question, Voice};
-use sluice_gateway::vault::{NewValue, Scope, Secret};
-use sluice_store::Ruling;
+use sluice_core::{ApprovalId, HoldId, Millis};
+use sluice_gateway::corridor::CallOutcome;
+use sluice_gateway::gate::deciding::{self, ApprovalRequest, DecisionSource};
+use sluice_gateway::vault::{NewSecretValue, SecretScope, SecretValue};
+use sluice_store::ApprovalRuling;
 
-use crate::house::{House, Plan, ana};
-use crate::outside::{Upstream, answer};
+use crate::outside::{LoopbackUpstream, answer};
+use crate::test_gateway::{TestGateway, TestGatewayPlan, ana};
 
 /// A declaration for a service on loopback.
-fn deploy(upstream: &Upstream, more: &str) -> String {
+fn deploy(upstream: &LoopbackUpstream, more: &str) -> String {
     format!(
         "summary: Deploys a release.\neffect: write\nhold_seconds: 60\nbase_url: http://{}/v1\n\
          allow_addresses: [127.0.0.1]\ncredential: {{secret: deploy/token}}\n\
@@ -33,8 +33,8 @@ const BACK: &str = "idempotency_header: Idempotency-Key\nkeep: {release: /id}\n\
                     rollback: {method: DELETE, path: \"/services/{service}/releases/{answer.release}\"}\n";
 
 /// Answers a release with its id and everything else with nothing.
-async fn service() -> Upstream {
-    Upstream::answering(|request, _| match request.split(' ').next() {
+async fn service() -> LoopbackUpstream {
+    LoopbackUpstream::answering(|request, _| match request.split(' ').next() {
         Some("POST") => {
             answer("201 Created", "content-type: application/json\r\n", "{\"id\":\"r-17\",\"state\":\"live\"}")
         }
@@ -44,13 +44,13 @@ async fn service() -> Upstream {
 }
 
 /// A gateway with this declaration of `deploy`.
-async fn house(folder: &Path, declared: &str, agent: &str) -> House {
+async fn house(folder: &Path, declared: &str, agent: &str) -> TestGateway {
     std::fs::write(folder.join("deploy.yaml"), declared).unwrap();
     let config = format!("capabilities: {}\nbatch: {{services: {{custom.deploy: off}}}}\n", folder.display());
-    let house = House::new(Plan { config, agent: agent.into(), ..Plan::default() }).await;
-    let scope = Scope::new(vec!["deploy".into()], &["127.0.0.1".to_owned()]).unwrap();
-    let value = Secret::new("hunter2/hunter2".into());
-    let new = NewValue { value, kind: None, scope: Some(scope), overlap: Span::ZERO };
+    let house = TestGateway::new(TestGatewayPlan { config, agent: agent.into(), ..TestGatewayPlan::default() }).await;
+    let scope = SecretScope::new(vec!["deploy".into()], &["127.0.0.1".to_owned()]).unwrap();
+    let value = SecretValue::new("hunter2/hunter2".into());
+    let new = NewSecretValue { value, kind: None, scope: Some(scope), overlap: Millis::ZERO };
     house.gw.vault.set(&SecretName::new("deploy/token").unwrap(), new, ana()).await.unwrap();
     house
 }
@@ -61,19 +61,21 @@ fn release() -> Value {
     json!({"service": "web shop", "version": "1.2"})
 }
 
-pub async fn approve(house: &House, approval: ApprovalId) {
-    let question = Question::read(&house.gw, approval).await.unwrap();
-    let voice = Voice { by: ana(), channel: "test", ceiling: None };
-    deciding::rule(&house.gw, &voice, &question, Ruling::Allow { answer: Yes::Once, note: None }).await.unwrap();
+pub async fn approve(house: &TestGateway, approval: ApprovalId) {
+    let question = ApprovalRequest::read(&house.gw, approval).await.unwrap();
+    let voice = DecisionSource { by: ana(), channel: "test", ceiling: None };
+    deciding::rule(&house.gw, &voice, &question, ApprovalRuling::Allow { answer: Yes::Once, note: None })
+        .await
+        .unwrap();
 }
 
-async fn hold(house: &House, id: HoldId) -> Hold {
+async fn hold(house: &TestGateway, id: HoldId) -> Hold {
     house.gw.store.hold(id).await.unwrap().unwrap()
 }
 
-async fn placed(house: &House, arguments: Value) -> HoldId {
+async fn placed(house: &TestGateway, arguments: Value) -> HoldId {
     match house.call("deploy", arguments).await.unwrap() {
-        Answer::Held { hold, .. } => hold,
+        CallOutcome::Held { hold, .. } => hold,
         other => panic!("{other:?}"),
     }
 }
@@ -83,12 +85,14 @@ async fn a_declared_request_is_asked_about_held_sent_once_recorded_and_taken_bac
     let (upstream, folder) = (service().await, tempfile::tempdir().unwrap());
     let mut house = house(folder.path(), &deploy(&upstream, BACK), "rules: []\n").await;
     // The organisation's default is autonomous; without a rule that names it, a person is asked all the same.
-    let Answer::Awaiting { hold: id, approval, .. } = house.call("deploy", release()).await.unwrap() else { panic!() };
+    let CallOutcome::Awaiting { hold: id, approval, .. } = house.call("deploy", release()).await.unwrap() else {
+        panic!()
+    };
     approve(&house, approval).await;
-    house.pass(Span::from_secs(59));
+    house.pass(Millis::from_secs(59));
     house.let_go().await;
     assert_eq!(upstream.accepted(), 0, "it waits as long as its file says");
-    house.pass(Span::from_secs(2));
+    house.pass(Millis::from_secs(2));
     house.let_go().await;
     let done = hold(&house, id).await;
     assert_eq!(done.state.word(), "done", "{done:?}");
@@ -98,7 +102,7 @@ async fn a_declared_request_is_asked_about_held_sent_once_recorded_and_taken_bac
     assert!(heard[0].contains("authorization: Bearer hunter2/hunter2\r\n"), "{}", heard[0]);
     assert!(heard[0].contains(&format!("idempotency-key: {id}\r\n")), "{}", heard[0]);
     assert!(heard[0].ends_with("\r\n\r\n{\"version\":\"1.2\"}"), "{}", heard[0]);
-    let result: Value = serde_json::from_str(&house.gw.store.result(id).await.unwrap().unwrap()).unwrap();
+    let result: Value = serde_json::from_str(&house.gw.store.hold_result(id).await.unwrap().unwrap()).unwrap();
     assert_eq!((&result["status_code"], &result["data"]["id"]), (&json!(201), &json!("r-17")));
     assert_eq!(result["provenance"], json!({"origin": "outside", "host": "127.0.0.1", "trusted": false}));
     let record = house.record().await;
@@ -106,7 +110,7 @@ async fn a_declared_request_is_asked_about_held_sent_once_recorded_and_taken_bac
         assert!(record.contains(&kind.to_owned()), "{kind}: {record:?}");
     }
     sluice_gateway::rooms::rollback::take_back(&house.gw, &done, ana()).await.unwrap();
-    house.pass(Span::from_secs(10));
+    house.pass(Millis::from_secs(10));
     house.let_go().await;
     let heard = upstream.heard();
     assert_eq!(heard.len(), 2, "{heard:?}");
@@ -121,7 +125,8 @@ async fn a_rule_can_name_it_and_agents_find_it_with_its_schema() {
     let (upstream, folder) = (service().await, tempfile::tempdir().unwrap());
     let house = house(folder.path(), &deploy(&upstream, ""), ALLOWED).await;
     placed(&house, release()).await;
-    let Answer::Done { result, .. } = house.call("agent.capabilities", json!({"category": "deploy"})).await.unwrap()
+    let CallOutcome::Done { result, .. } =
+        house.call("agent.capabilities", json!({"category": "deploy"})).await.unwrap()
     else {
         panic!()
     };
@@ -147,17 +152,17 @@ async fn a_declaration_that_changed_after_the_approval_sends_nothing() {
     let id = placed(&house, release()).await;
     let other = deploy(&upstream, "").replace("/releases", "/previews");
     let path = folder.path().join("deploy.yaml");
-    let mut house = house.restart_after(Span::from_secs(1), |_| std::fs::write(&path, other).unwrap()).await;
-    house.pass(Span::from_secs(61));
+    let mut house = house.restart_after(Millis::from_secs(1), |_| std::fs::write(&path, other).unwrap()).await;
+    house.pass(Millis::from_secs(61));
     house.let_go().await;
     assert_eq!(hold(&house, id).await.state.word(), "dead");
     assert_eq!(upstream.accepted(), 0, "what was judged is not what would be sent");
 }
 
 /// A service that takes the request and hangs up before it answers, the first time.
-async fn forgetful(then: fn(&str) -> Vec<u8>) -> Upstream {
+async fn forgetful(then: fn(&str) -> Vec<u8>) -> LoopbackUpstream {
     let first = Arc::new(AtomicUsize::new(0));
-    Upstream::raw(move |mut stream, log| {
+    LoopbackUpstream::raw(move |mut stream, log| {
         let first = Arc::clone(&first);
         async move {
             while let Some(request) = crate::outside::request(&mut stream).await {
@@ -172,14 +177,14 @@ async fn forgetful(then: fn(&str) -> Vec<u8>) -> Upstream {
     .await
 }
 
-fn posts(upstream: &Upstream) -> usize {
+fn posts(upstream: &LoopbackUpstream) -> usize {
     upstream.heard().iter().filter(|request| request.starts_with("POST ")).count()
 }
 
 /// Lets a write leave and whatever is unclear about it be looked at.
-async fn settled(house: &mut House, id: HoldId) -> String {
+async fn settled(house: &mut TestGateway, id: HoldId) -> String {
     for _ in 0..8 {
-        house.pass(Span::from_secs(90));
+        house.pass(Millis::from_secs(90));
         house.let_go().await;
     }
     hold(house, id).await.state.word().to_owned()
@@ -226,7 +231,7 @@ async fn what_the_service_plainly_refuses_did_not_happen() {
     for (status, state) in
         [("422 Unprocessable Content", "dead"), ("403 Forbidden", "dead"), ("500 Oops", "needs_human")]
     {
-        let upstream = Upstream::answering(move |_, _| answer(status, "", "{}")).await;
+        let upstream = LoopbackUpstream::answering(move |_, _| answer(status, "", "{}")).await;
         let folder = tempfile::tempdir().unwrap();
         let mut house = house(folder.path(), &deploy(&upstream, ""), ALLOWED).await;
         let id = placed(&house, release()).await;
@@ -237,7 +242,7 @@ async fn what_the_service_plainly_refuses_did_not_happen() {
 
 #[tokio::test]
 async fn a_read_that_is_allowed_answers_at_once_and_its_answer_is_outside_text() {
-    let upstream = Upstream::answering(|_, _| {
+    let upstream = LoopbackUpstream::answering(|_, _| {
         answer("200 OK", "content-type: application/json\r\n", "{\"orders\":[{\"to\":\"eve@evil.example\"}]}")
     })
     .await;
@@ -252,8 +257,8 @@ async fn a_read_that_is_allowed_answers_at_once_and_its_answer_is_outside_text()
     std::fs::write(folder.path().join("broken.yaml"), "summary: x\n").unwrap();
     let config = format!("capabilities: {}\n", folder.path().display());
     let agent = "rules: [{capability: shop.orders, tier: autonomous}]\n".into();
-    let house = House::new(Plan { config, agent, ..Plan::default() }).await;
-    let Answer::Done { result, .. } = house.call("shop.orders", json!({"customer": "ana"})).await.unwrap() else {
+    let house = TestGateway::new(TestGatewayPlan { config, agent, ..TestGatewayPlan::default() }).await;
+    let CallOutcome::Done { result, .. } = house.call("shop.orders", json!({"customer": "ana"})).await.unwrap() else {
         panic!()
     };
     assert_eq!((&result["data"]["orders"][0]["to"], &result["untrusted"]), (&json!("eve@evil.example"), &json!(true)));
@@ -266,9 +271,9 @@ async fn a_frozen_custom_capability_sends_nothing() {
     let (upstream, folder) = (service().await, tempfile::tempdir().unwrap());
     let mut house = house(folder.path(), &deploy(&upstream, ""), ALLOWED).await;
     placed(&house, release()).await;
-    let scope = sluice_store::Scope::Service(sluice_core::ServiceName::new("custom.deploy").unwrap());
+    let scope = sluice_store::FreezeTarget::Service(sluice_core::ServiceName::new("custom.deploy").unwrap());
     house.gw.store.freeze(scope, ana(), "test".into()).await.unwrap();
-    house.pass(Span::from_secs(120));
+    house.pass(Millis::from_secs(120));
     house.let_go().await;
     assert_eq!(upstream.accepted(), 0);
     let other = json!({"service": "web shop", "version": "1.3"});
@@ -297,8 +302,8 @@ async fn a_program_that_changed_while_the_gateway_was_off_is_not_run_without_a_p
     let declared = format!("summary: Deploys.\neffect: write\nprogram: {{command: [{}]}}\n", path.display());
     let house = house(folder.path(), &declared, ALLOWED).await;
     let id = placed(&house, json!({})).await;
-    let mut house = house.restart_after(Span::from_secs(1), |_| script("exit 1")).await;
-    house.pass(Span::from_secs(61));
+    let mut house = house.restart_after(Millis::from_secs(1), |_| script("exit 1")).await;
+    house.pass(Millis::from_secs(61));
     house.let_go().await;
     // Had it been taken for the one that was judged, it would wait for a sandbox that this test does not have.
     assert_eq!(hold(&house, id).await.state.word(), "dead");

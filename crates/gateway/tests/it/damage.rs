@@ -4,16 +4,16 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use sluice_core::Span;
-use sluice_gateway::corridor::Answer;
-use sluice_gateway::{Room, loops};
+use sluice_core::Millis;
+use sluice_gateway::corridor::CallOutcome;
+use sluice_gateway::{DiskSpace, loops};
 
-use crate::house::{House, HouseOn, OnServer, Plan, ana};
+use crate::test_gateway::{OnPostgresServer, TestGateway, TestGatewayOn, TestGatewayPlan, ana};
 
 /// A small file system of one's own.
-struct Disk(tempfile::TempDir);
+struct SmallTestDisk(tempfile::TempDir);
 
-impl Disk {
+impl SmallTestDisk {
     /// Nothing where this machine does not allow one; the test says so.
     fn of(size: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
@@ -31,7 +31,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for SmallTestDisk {
     fn drop(&mut self) {
         drop(Command::new("umount").arg("-l").arg(self.path()).output());
     }
@@ -43,13 +43,16 @@ fn note(n: usize, size: usize) -> Value {
 
 #[tokio::test]
 async fn on_a_full_disk_writes_are_refused_and_stopping_still_works() {
-    let Some(disk) = Disk::of("48m") else { return };
+    let Some(disk) = SmallTestDisk::of("48m") else { return };
     let data = disk.path().join("data");
     let config = format!("data: {}\nholds: {{delays: {{\"state.*\": 30s}}}}\n", data.display());
-    let mut house = House::new(Plan { config, ..Plan::default() }).await;
-    let Answer::Held { hold, .. } = house.call("state.persistent.set", note(0, 10)).await.unwrap() else { panic!() };
+    let mut house = TestGateway::new(TestGatewayPlan { config, ..TestGatewayPlan::default() }).await;
+    let CallOutcome::Held { hold, .. } = house.call("state.persistent.set", note(0, 10)).await.unwrap() else {
+        panic!()
+    };
     let ballast = disk.path().join("ballast");
-    let refused = |answer: Result<Answer, sluice_gateway::No>| answer.err().map(|no| no.refusal.code().as_str());
+    let refused =
+        |answer: Result<CallOutcome, sluice_gateway::CallError>| answer.err().map(|no| no.refusal.code().as_str());
     let mut fill = std::fs::File::create(&ballast).unwrap();
     while std::io::Write::write_all(&mut fill, &[1; 4096]).is_ok() {}
     drop(fill);
@@ -67,30 +70,33 @@ async fn on_a_full_disk_writes_are_refused_and_stopping_still_works() {
         unanswered |= refused(house.call("system.time", json!({})).await).is_some();
     }
     assert!(unanswered, "no answer without its record");
-    loops::keep::step(&house.gw, 1).await.ok();
-    assert_ne!(house.gw.room(), Room::Enough, "the gateway has seen it");
+    loops::housekeeping::step(&house.gw, 1).await.ok();
+    assert_ne!(house.gw.disk_space(), DiskSpace::Enough, "the gateway has seen it");
     // What stops things has space of its own.
     let lane = house.gw.store.stop_lane();
-    lane.freeze(sluice_store::Scope::All, ana(), "full".into()).await.unwrap();
+    lane.freeze(sluice_store::FreezeTarget::All, ana(), "full".into()).await.unwrap();
     lane.cancel(hold, ana()).await.unwrap();
     assert_eq!(house.gw.store.hold(hold).await.unwrap().unwrap().state.word(), "cancelled");
     std::fs::remove_file(&ballast).unwrap();
-    house.gw.store.unfreeze(sluice_store::Scope::All, ana()).await.unwrap();
-    loops::keep::step(&house.gw, 1).await.unwrap();
+    house.gw.store.unfreeze(sluice_store::FreezeTarget::All, ana()).await.unwrap();
+    loops::housekeeping::step(&house.gw, 1).await.unwrap();
     assert_eq!(house.gw.store.holds(None, 10_000).await.unwrap().len(), before, "nothing refused was kept");
-    assert!(matches!(house.call("state.persistent.set", note(5_000, 10)).await, Ok(Answer::Held { .. })));
-    house.pass(Span::from_secs(31));
+    assert!(matches!(house.call("state.persistent.set", note(5_000, 10)).await, Ok(CallOutcome::Held { .. })));
+    house.pass(Millis::from_secs(31));
     assert!(house.let_go().await > 0, "what was acknowledged leaves");
 }
 
 #[tokio::test]
 async fn while_the_database_is_away_calls_are_refused_and_nothing_is_lost() {
     let config = "holds: {delays: {\"state.*\": 30s}}\n".to_owned();
-    let mut house = HouseOn::<OnServer>::new(Plan { config, ..Plan::default() }).await;
+    let mut house =
+        TestGatewayOn::<OnPostgresServer>::new(TestGatewayPlan { config, ..TestGatewayPlan::default() }).await;
     if house.database().is_none() {
         return;
     }
-    let Answer::Held { hold, .. } = house.call("state.persistent.set", note(0, 10)).await.unwrap() else { panic!() };
+    let CallOutcome::Held { hold, .. } = house.call("state.persistent.set", note(0, 10)).await.unwrap() else {
+        panic!()
+    };
     // Calls are on their way while the server goes.
     let calls = futures_util::future::join_all((1..10).map(|n| house.call("state.persistent.set", note(n, 10))));
     let gone = async {
@@ -109,7 +115,7 @@ async fn while_the_database_is_away_calls_are_refused_and_nothing_is_lost() {
             break;
         }
     }
-    assert!(matches!(again, Ok(Answer::Held { .. })), "{again:?}");
+    assert!(matches!(again, Ok(CallOutcome::Held { .. })), "{again:?}");
     // A reader that was cut off says so once and is another one the next time.
     let mut kept = house.gw.store.holds(None, 1_000).await;
     for _ in 0..20 {
@@ -122,11 +128,11 @@ async fn while_the_database_is_away_calls_are_refused_and_nothing_is_lost() {
     assert!(kept.iter().any(|kept| kept.id == hold));
     for answer in &answers {
         // Acknowledged means kept. A refused one may be there only if its outcome was called unknown.
-        if let Ok(Answer::Held { hold, .. }) = answer {
+        if let Ok(CallOutcome::Held { hold, .. }) = answer {
             assert!(kept.iter().any(|kept| kept.id == *hold));
         }
     }
-    house.pass(Span::from_secs(31));
+    house.pass(Millis::from_secs(31));
     house.let_go().await;
     assert_eq!(house.gw.store.hold(hold).await.unwrap().unwrap().state.word(), "done");
 }
@@ -134,19 +140,19 @@ async fn while_the_database_is_away_calls_are_refused_and_nothing_is_lost() {
 #[tokio::test]
 async fn a_clock_set_back_lets_nothing_out_early_and_loses_nothing() {
     let config = "holds: {delays: {\"filesystem.*\": 30s}}\n".to_owned();
-    let mut house = House::new(Plan { config, ..Plan::default() }).await;
+    let mut house = TestGateway::new(TestGatewayPlan { config, ..TestGatewayPlan::default() }).await;
     house.call("filesystem.write", json!({"path": house.path("a"), "content": "x"})).await.unwrap();
-    house.clock.jump(house.gw.now() - Span::from_hours(5));
+    house.clock.jump(house.gw.now() - Millis::from_hours(5));
     assert_eq!(house.let_go().await, 0, "the clock jumped");
     let alerts = house.gw.store.alerts(sluice_store::AlertFilter::default(), None, 10).await.unwrap();
     assert!(alerts.iter().any(|alert| alert.message.topic == "gateway.clock"));
     house.call("filesystem.write", json!({"path": house.path("b"), "content": "x"})).await.unwrap();
-    house.pass(Span::from_secs(29));
+    house.pass(Millis::from_secs(29));
     assert_eq!(house.let_go().await, 0);
     // Long enough for the clock to be trusted, and for both windows by both clocks.
-    house.pass(Span::from_hours(6));
+    house.pass(Millis::from_hours(6));
     house.let_go().await;
-    house.pass(Span::from_secs(120));
+    house.pass(Millis::from_secs(120));
     house.let_go().await;
     assert!(house.work().join("a").exists() && house.work().join("b").exists());
 }

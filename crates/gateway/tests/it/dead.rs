@@ -1,17 +1,17 @@
 //! Dead letters: by what they died of, tried again, given up, or put anew through the corridor.
 
 use serde_json::{Value, json};
-use sluice_core::Span;
+use sluice_core::Millis;
 
-use crate::house::Plan;
-use crate::http::{Open, ask, open};
+use crate::http::{OpenTestGateway, ask, open};
+use crate::test_gateway::TestGatewayPlan;
 
 /// Writes that cannot happen: their place is taken by a folder before they leave.
-async fn dead(open: &mut Open, names: &[&str]) -> Vec<String> {
+async fn dead(open: &mut OpenTestGateway, names: &[&str]) -> Vec<String> {
     let mut ids = Vec::new();
     for name in names {
         // Ids of one millisecond are in no order.
-        open.house.pass(Span::from_millis(1));
+        open.house.pass(Millis::from_millis(1));
         let arguments = json!({"path": open.house.path(name), "content": "milk"});
         let call = json!({"capability": "filesystem.write", "arguments": arguments, "wait_ms": 0});
         let answer = ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)).await;
@@ -19,7 +19,7 @@ async fn dead(open: &mut Open, names: &[&str]) -> Vec<String> {
         ids.push(answer.json()["buffer_id"].as_str().unwrap().to_owned());
         std::fs::create_dir(open.house.path(name)).unwrap();
     }
-    open.house.pass(Span::from_mins(10));
+    open.house.pass(Millis::from_mins(10));
     open.house.let_go().await;
     for id in &ids {
         assert_eq!(state(open, id).await, "dead");
@@ -27,24 +27,24 @@ async fn dead(open: &mut Open, names: &[&str]) -> Vec<String> {
     ids
 }
 
-async fn operator(open: &Open, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+async fn operator(open: &OpenTestGateway, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
     let answer = ask(open.main, method, path, &open.house.operator_token, body).await;
     (answer.status, answer.json())
 }
 
-async fn hold(open: &Open, id: &str) -> Value {
+async fn hold(open: &OpenTestGateway, id: &str) -> Value {
     operator(open, "GET", &format!("/v1/holds/{id}"), None).await.1
 }
 
-async fn state(open: &Open, id: &str) -> String {
+async fn state(open: &OpenTestGateway, id: &str) -> String {
     hold(open, id).await["state"].as_str().unwrap().to_owned()
 }
 
-fn slow() -> Plan {
+fn slow() -> TestGatewayPlan {
     let config = "holds: {delays: {filesystem.write: 5m}}\nbatch: {services: {filesystem: off}}\n".into();
     let agent =
         "rules: [{capability: filesystem.write, conditions: {path_glob: \"/**/secret*\"}, tier: blocked}]\n".into();
-    Plan { config, agent, ..Plan::default() }
+    TestGatewayPlan { config, agent, ..TestGatewayPlan::default() }
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn dead_letters_are_told_apart_by_their_cause_and_settled_by_it() {
         operator(&open, "POST", "/v1/dead-letters/retry", Some(&json!({"cause": cause, "probe": true}))).await;
     assert_eq!((status, tried["data"].as_array().unwrap().len()), (200, 1), "{tried}");
     assert_eq!((state(&open, &ids[0]).await.as_str(), state(&open, &ids[1]).await.as_str()), ("held", "dead"));
-    open.house.pass(Span::from_mins(10));
+    open.house.pass(Millis::from_mins(10));
     open.house.let_go().await;
     assert_eq!(state(&open, &ids[0]).await, "done");
     let (status, _) = operator(&open, "POST", "/v1/dead-letters/discard", Some(&json!({"cause": cause}))).await;
@@ -111,7 +111,7 @@ async fn an_edited_dead_letter_is_a_new_call_and_the_rules_judge_it() {
         (Some("clerk"), "discarded")
     );
     assert!(!std::path::Path::new(&open.house.path("b.txt")).exists());
-    open.house.pass(Span::from_mins(10));
+    open.house.pass(Millis::from_mins(10));
     open.house.let_go().await;
     assert_eq!(std::fs::read_to_string(open.house.path("b.txt")).unwrap(), "bread");
     let (status, _) = operator(&open, "POST", &format!("{place}/edit"), Some(&edit("c.txt", version))).await;
@@ -130,14 +130,14 @@ async fn everything_an_agent_did_since_then_counts_from_when_it_was_done() {
     let (first, second) = (write("early.txt"), write("late.txt"));
     let key = open.house.agent_key.clone();
     ask(open.main, "POST", "/v1/calls", &key, Some(&first)).await;
-    open.house.pass(Span::from_mins(4));
+    open.house.pass(Millis::from_mins(4));
     let later = ask(open.main, "POST", "/v1/calls", &key, Some(&second)).await.json();
-    open.house.pass(Span::from_mins(2));
+    open.house.pass(Millis::from_mins(2));
     open.house.let_go().await;
     assert!(std::path::Path::new(&open.house.path("early.txt")).exists());
     // Asked for before this moment, done after it.
     let since = open.house.gw.now().as_millis() + 1;
-    open.house.pass(Span::from_mins(5));
+    open.house.pass(Millis::from_mins(5));
     open.house.let_go().await;
     let body = json!({"agent": "clerk", "since_ms": since, "plan_only": true});
     let (status, plan) = operator(&open, "POST", "/v1/rollbacks", Some(&body)).await;

@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use sluice_core::approval::reply::Reply;
-use sluice_core::approval::voice::Meaning;
+use sluice_core::approval::reply::ApprovalReply;
+use sluice_core::approval::reply_meaning::ReplyMeaning;
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, ApprovalId, PersonName, ServiceName, Span};
+use sluice_core::{Actor, ApprovalId, Millis, PersonName, ServiceName};
 use sluice_gateway::Gateway;
-use sluice_gateway::channels::letter::hash;
-use sluice_gateway::channels::telegram::Telegram;
+use sluice_gateway::channels::approval_message::hash;
+use sluice_gateway::channels::telegram::TelegramChannel;
 use sluice_gateway::config::Risk;
-use sluice_gateway::gate::deciding::{self, Heard, Question, Voice};
-use sluice_store::{NewRequest, Received, Request};
+use sluice_gateway::gate::deciding::{self, AnswerOutcome, ApprovalRequest, DecisionSource};
+use sluice_store::{ClientApprovalRequest, ClientRequestOutcome, SubmitClientRequest};
 
-use crate::house::{HouseOn, OnServer, Plan, clerk};
-use crate::telegram::{ANA, PEOPLE, Service, TOKEN, press};
+use crate::telegram::{ANA, PEOPLE, TOKEN, TelegramStub, press};
+use crate::test_gateway::{OnPostgresServer, TestGatewayOn, TestGatewayPlan, clerk};
 
 /// Races on a file.
 const RACES: usize = 10_000;
@@ -25,12 +25,12 @@ const AT_ONCE: usize = 100;
 
 /// Something a client asks, shown to ana in her chat.
 async fn asked(gw: &Gateway, n: usize) -> (ApprovalId, String, i64) {
-    let new = NewRequest {
+    let new = SubmitClientRequest {
         approval: ApprovalId::mint(gw.ids.as_ref()),
         message: MessageId::mint(gw.ids.as_ref()),
         agent: clerk(),
         service: ServiceName::new("approvals").unwrap(),
-        request: Request {
+        request: ClientApprovalRequest {
             client: "000000000000".into(),
             session: "s".into(),
             action_type: "exec_cmd".into(),
@@ -41,41 +41,46 @@ async fn asked(gw: &Gateway, n: usize) -> (ApprovalId, String, i64) {
             place: None,
         },
         name: None,
-        expiry: Span::from_hours(1),
+        expiry: Millis::from_hours(1),
     };
-    let Received::Asked(filed) = gw.store.request(new).await.unwrap() else { panic!("asked before") };
+    let ClientRequestOutcome::Asked(filed) = gw.store.submit_client_request(new).await.unwrap() else {
+        panic!("asked before")
+    };
     let (id, secret) = (filed.approval.id, format!("{n:022}"));
     let number = i64::try_from(n).unwrap() + 1;
     let delivery = gw.store.open_delivery(id, ("telegram", &ANA.to_string()), hash(&secret), &[]).await.unwrap();
-    gw.store.delivery_sent(delivery, number.to_string()).await.unwrap();
+    gw.store.record_delivery_sent(delivery, number.to_string()).await.unwrap();
     (id, secret, number)
 }
 
 /// One question, a yes in the chat at one gateway and a no by mail at the other, at once. Gives whether the yes won.
-async fn race(here: &Gateway, there: &Gateway, bot: &Telegram, n: usize) -> (ApprovalId, bool) {
+async fn race(here: &Gateway, there: &Gateway, bot: &TelegramChannel, n: usize) -> (ApprovalId, bool) {
     let (id, secret, number) = asked(here, n).await;
     let mut yes = press(ANA, ANA, number, &format!("s:{secret}:1"));
     yes["update_id"] = number.into();
-    let voice =
-        Voice { by: Actor::Person(PersonName::new("dan").unwrap()), channel: "email", ceiling: Some(Risk::Medium) };
+    let voice = DecisionSource {
+        by: Actor::Person(PersonName::new("dan").unwrap()),
+        channel: "email",
+        ceiling: Some(Risk::Medium),
+    };
     let no = async {
-        let question = Question::read(there, id).await.unwrap();
-        deciding::decide(there, &voice, &question, Meaning::Menu(Reply::Deny(None))).await.unwrap()
+        let question = ApprovalRequest::read(there, id).await.unwrap();
+        deciding::decide(there, &voice, &question, ReplyMeaning::Menu(ApprovalReply::Deny(None))).await.unwrap()
     };
     // Whichever is started first has a head start: they take turns.
     let heard = if n.is_multiple_of(2) {
-        let (told, heard) = tokio::join!(bot.take(here, yes), no);
+        let (told, heard) = tokio::join!(bot.handle_update(here, yes), no);
         told.unwrap();
         heard
     } else {
-        let (heard, told) = tokio::join!(no, bot.take(here, yes));
+        let (heard, told) = tokio::join!(no, bot.handle_update(here, yes));
         told.unwrap();
         heard
     };
     let state = here.store.approval(id).await.unwrap().unwrap().approval.state.word().to_owned();
     match heard {
-        Heard::Decided { .. } => assert_eq!(state, "denied", "{id}"),
-        Heard::Late(_) => assert_eq!(state, "approved", "{id}"),
+        AnswerOutcome::Decided { .. } => assert_eq!(state, "denied", "{id}"),
+        AnswerOutcome::Late(_) => assert_eq!(state, "approved", "{id}"),
         other => panic!("{other:?}"),
     }
     (id, state == "approved")
@@ -93,20 +98,23 @@ fn decisions(entries: &[Value]) -> std::collections::BTreeMap<String, usize> {
     found
 }
 
-async fn bot(service: &Service, folder: &std::path::Path) -> Telegram {
+async fn bot(service: &TelegramStub, folder: &std::path::Path) -> TelegramChannel {
     let file = folder.join("token");
     std::fs::write(&file, TOKEN).unwrap();
-    Telegram::new(&file, &service.url).unwrap()
+    TelegramChannel::new(&file, &service.url).unwrap()
 }
 
-fn plan() -> Plan {
-    Plan { config: format!("{PEOPLE}    - {{name: dan, email: dan@example.test}}\n"), ..Plan::default() }
+fn plan() -> TestGatewayPlan {
+    TestGatewayPlan {
+        config: format!("{PEOPLE}    - {{name: dan, email: dan@example.test}}\n"),
+        ..TestGatewayPlan::default()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_ten_thousand_answers_over_two_channels_at_once_one_each_counts() {
-    let house = crate::house::House::new(plan()).await;
-    let service = Service::start().await;
+    let house = crate::test_gateway::TestGateway::new(plan()).await;
+    let service = TelegramStub::start().await;
     let bot = bot(&service, house.folder.path()).await;
     let (mut ids, mut yeses) = (Vec::new(), 0);
     for some in 0..RACES / AT_ONCE {
@@ -125,9 +133,9 @@ async fn of_ten_thousand_answers_over_two_channels_at_once_one_each_counts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_answers_at_two_gateways_over_two_channels_one_each_counts() {
-    let house = HouseOn::<OnServer>::new(plan()).await;
+    let house = TestGatewayOn::<OnPostgresServer>::new(plan()).await;
     let Some(other) = house.beside("other").await else { return };
-    let service = Service::start().await;
+    let service = TelegramStub::start().await;
     let bot = bot(&service, house.folder.path()).await;
     let (mut ids, mut yeses) = (Vec::new(), 0);
     let (here, there): (&Arc<Gateway>, &Arc<Gateway>) = (&house.gw, &other);

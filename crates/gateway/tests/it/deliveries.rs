@@ -1,29 +1,29 @@
 //! Whether people are reached: what became of each letter, and who hears of a channel that fails.
 
 use serde_json::{Value, json};
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_gateway::channels;
-use sluice_gateway::loops::outbox::Outbox;
+use sluice_gateway::loops::outbox::OutboxLoop;
 use sluice_store::AlertFilter;
 
-use crate::house::Plan;
-use crate::http::{Open, ask, open};
+use crate::http::{OpenTestGateway, ask, open};
 use crate::mail::server;
-use crate::telegram::{Service, TOKEN};
+use crate::telegram::{TOKEN, TelegramStub};
+use crate::test_gateway::TestGatewayPlan;
 
 /// A gateway with a bot and a mail server, where ana is reached over both.
-struct Reached {
-    open: Open,
-    outbox: Outbox,
-    service: Service,
+struct DeliveriesFixture {
+    open: OpenTestGateway,
+    outbox: OutboxLoop,
+    service: TelegramStub,
     mails: std::sync::Arc<std::sync::Mutex<Vec<String>>>,
     _serves: tokio::task::JoinSet<()>,
     _token: tempfile::NamedTempFile,
 }
 
-impl Reached {
+impl DeliveriesFixture {
     async fn new(people: &str) -> Self {
-        let service = Service::start().await;
+        let service = TelegramStub::start().await;
         let (port, mails, serves) = server().await;
         let token = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(token.path(), TOKEN).unwrap();
@@ -33,8 +33,8 @@ impl Reached {
             token.path().display(),
             service.url
         );
-        let open = open(Plan { config, ..Plan::default() }).await;
-        let outbox = Outbox::new(channels::configured(&open.house.gw.config).unwrap());
+        let open = open(TestGatewayPlan { config, ..TestGatewayPlan::default() }).await;
+        let outbox = OutboxLoop::new(channels::configured(&open.house.gw.config).unwrap());
         Self { open, outbox, service, mails, _serves: serves, _token: token }
     }
 
@@ -72,7 +72,7 @@ fn states(deliveries: &[Value]) -> Vec<(&str, &str)> {
 
 #[tokio::test]
 async fn a_permanent_refusal_is_final_is_said_and_the_person_is_asked_over_their_next_channel() {
-    let world = Reached::new("{name: ana, telegram: 4711, email: ana@example.test}").await;
+    let world = DeliveriesFixture::new("{name: ana, telegram: 4711, email: ana@example.test}").await;
     let id = world.ask().await;
     assert_eq!(states(&world.deliveries(&id).await), [("telegram", "queued")]);
     world.step().await;
@@ -82,7 +82,7 @@ async fn a_permanent_refusal_is_final_is_said_and_the_person_is_asked_over_their
     assert!(reason.contains("400") && reason.contains("never wrote to the bot"), "{reason}");
     assert!(seen[1].get("next_try_at").is_none(), "{seen:?}");
     assert_eq!(world.alerts().await, ["channel.failing"]);
-    world.open.house.pass(Span::from_mins(6));
+    world.open.house.pass(Millis::from_mins(6));
     for _ in 0..3 {
         world.step().await;
     }
@@ -94,7 +94,7 @@ async fn a_permanent_refusal_is_final_is_said_and_the_person_is_asked_over_their
 
 #[tokio::test]
 async fn a_channel_that_cannot_be_reached_is_retried_shown_and_told_over_another_one() {
-    let world = Reached::new("{name: ana, telegram: 1001, email: ana@example.test}").await;
+    let world = DeliveriesFixture::new("{name: ana, telegram: 1001, email: ana@example.test}").await;
     let down = json!({"ok": false, "error_code": 502, "description": "Bad Gateway"});
     world.service.with(|kept| kept.faults.extend((0..50).map(|_| ("sendMessage", 502, down.clone()))));
     let id = world.ask().await;
@@ -108,7 +108,7 @@ async fn a_channel_that_cannot_be_reached_is_retried_shown_and_told_over_another
     assert!(telegram["delivery_reason"].as_str().unwrap().contains("502"), "{status}");
     assert!(world.alerts().await.is_empty(), "a moment is no alert");
     for _ in 0..8 {
-        world.open.house.pass(Span::from_secs(20));
+        world.open.house.pass(Millis::from_secs(20));
         world.step().await;
     }
     assert_eq!(world.alerts().await, ["channel.failing"]);
@@ -116,7 +116,7 @@ async fn a_channel_that_cannot_be_reached_is_retried_shown_and_told_over_another
     let seen = world.deliveries(&id).await;
     assert!(states(&seen).contains(&("email", "sent")) && seen[1]["attempts"].as_u64().unwrap() > 2, "{seen:?}");
     world.service.with(|kept| kept.faults.clear());
-    world.open.house.pass(Span::from_mins(6));
+    world.open.house.pass(Millis::from_mins(6));
     world.step().await;
     let list = world.get("/v1/channels").await;
     assert_eq!(list["data"][0]["delivery"], "sending", "{list}");
@@ -125,7 +125,7 @@ async fn a_channel_that_cannot_be_reached_is_retried_shown_and_told_over_another
 #[tokio::test]
 async fn a_channel_can_be_tested_and_says_what_came_of_it() {
     let people = "{name: ana, telegram: 1001, email: ana@example.test}, {name: eve, email: reject@example.test}";
-    let world = Reached::new(people).await;
+    let world = DeliveriesFixture::new(people).await;
     let test = async |name: &str| {
         let path = format!("/v1/channels/{name}/test");
         ask(world.open.main, "POST", &path, &world.open.house.operator_token, None).await
@@ -141,7 +141,7 @@ async fn a_channel_can_be_tested_and_says_what_came_of_it() {
 
 #[tokio::test]
 async fn without_a_channel_the_status_says_that_nobody_is_told() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let status = ask(open.main, "GET", "/v1/status", &open.house.operator_token, None).await.json();
     assert_eq!((&status["nobody_is_told"], &status["channels"]), (&json!(true), &json!([])), "{status}");
 }

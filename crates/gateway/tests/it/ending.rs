@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_core::Span;
-use sluice_gateway::{Lost, Phase, loops};
+use sluice_core::Millis;
+use sluice_gateway::{FatalGatewayError, GatewayPhase, loops};
 use tokio::sync::watch;
 
-use super::house::{House, Plan};
+use super::test_gateway::{TestGateway, TestGatewayPlan};
 
 #[tokio::test]
 async fn a_loop_that_breaks_off_takes_the_gateway_with_it() {
-    let house = House::new(Plan::default()).await;
+    let house = TestGateway::new(TestGatewayPlan::default()).await;
     let (tell, told) = watch::channel(false);
     let watched = async {
         // The loops begin; then the release loop sees the clock jump, and wants an id to tell people.
@@ -19,10 +19,10 @@ async fn a_loop_that_breaks_off_takes_the_gateway_with_it() {
             tokio::task::yield_now().await;
         }
         house.run_out_of_ids();
-        house.clock.jump(house.gw.now() + Span::from_hours(5));
-        let lost = tokio::time::timeout(Duration::from_secs(20), house.gw.lost()).await;
-        assert_eq!(lost, Ok(Lost::Loop));
-        assert_eq!(house.gw.phase(), Phase::Stopping, "nothing new is taken");
+        house.clock.jump(house.gw.now() + Millis::from_hours(5));
+        let lost = tokio::time::timeout(Duration::from_secs(20), house.gw.wait_for_failure()).await;
+        assert_eq!(lost, Ok(FatalGatewayError::Loop));
+        assert_eq!(house.gw.phase(), GatewayPhase::Stopping, "nothing new is taken");
         tell.send_replace(true);
     };
     let all = async { tokio::join!(loops::run(Arc::clone(&house.gw), told), watched) };

@@ -1,16 +1,16 @@
 //! The approval API as existing clients speak it: what they send, what they read, and what never decides.
 
 use serde_json::{Value, json};
-use sluice_core::Span;
+use sluice_core::Millis;
 
-use crate::house::Plan;
-use crate::http::{Answer, Open, ask, open, raw};
+use crate::http::{OpenTestGateway, RawHttpAnswer, ask, open, raw};
+use crate::test_gateway::TestGatewayPlan;
 
-fn plan() -> Plan {
-    Plan {
+fn plan() -> TestGatewayPlan {
+    TestGatewayPlan {
         config: "inbox: {trust_sender: true}\napprovals:\n  people: [{name: mail, telegram: 123456789, email: you@domain.com}]\n  targets: [\"telegram:123456789\", \"email:you@domain.com\"]\n"
             .into(),
-        ..Plan::default()
+        ..TestGatewayPlan::default()
     }
 }
 
@@ -29,8 +29,8 @@ fn other(session: &str, preview: &str) -> Value {
     body
 }
 
-impl Open {
-    async fn create(&self, body: &Value) -> Answer {
+impl OpenTestGateway {
+    async fn create(&self, body: &Value) -> RawHttpAnswer {
         ask(self.main, "POST", "/v1/approvals", &self.house.agent_key, Some(body)).await
     }
 
@@ -40,11 +40,11 @@ impl Open {
         made.json()["approval_id"].as_str().unwrap().to_owned()
     }
 
-    async fn look(&self, id: &str) -> Answer {
+    async fn look(&self, id: &str) -> RawHttpAnswer {
         ask(self.main, "GET", &format!("/v1/approvals/{id}"), &self.house.agent_key, None).await
     }
 
-    async fn reply(&self, subject: &str, body: &str) -> Answer {
+    async fn reply(&self, subject: &str, body: &str) -> RawHttpAnswer {
         let reply = json!({"from": "You <you@domain.com>", "subject": subject, "body": body});
         ask(self.main, "POST", "/v1/inbox/email-reply", &self.house.inbox_key, Some(&reply)).await
     }
@@ -110,7 +110,7 @@ async fn a_no_is_a_no_and_silence_is_one_too() {
     let seen = open.look(&id).await.json();
     assert_eq!((seen["status"].as_str(), seen["decision"]["code"].as_str()), (Some("denied"), Some("3")));
     let id = open.pending(&other("s", "second")).await;
-    open.house.pass(Span::from_secs(600));
+    open.house.pass(Millis::from_secs(600));
     assert_eq!(open.status(&id).await, "expired", "on reading, without any loop");
     let late = open.reply(&format!("[{id}]"), "1").await;
     assert_eq!((late.status, late.json()["detail"].as_str()), (410, Some("approval expired")), "{late:?}");
@@ -240,7 +240,7 @@ async fn what_is_wrong_with_a_request_is_said_with_the_status_clients_know() {
         (change("expires_in_sec", json!("soon")), 422, "expected"),
         (change("channel", json!("pigeon")), 422, "channel"),
         (change("target", json!({})), 422, "target.tg_chat_id required"),
-        (change("target", json!({"tg_chat_id": "666"})), 403, "not one the operator allows"),
+        (change("target", json!({"tg_chat_id": "666"})), 403, "the operator does not allow"),
         (change("title", json!("")), 422, "title"),
         (change("options", json!(["x".repeat(201)])), 422, "options"),
     ] {
@@ -367,7 +367,7 @@ async fn nothing_an_agent_can_reach_decides_anything() {
         token.display()
     );
     let config = format!("{}  page: https://gate.example\n{bot}", plan().config);
-    let open = open(Plan { config, ..plan() }).await;
+    let open = open(TestGatewayPlan { config, ..plan() }).await;
     let id = open.pending(&run("s")).await;
     let key = &open.house.agent_key;
     for route in sluice_gateway::doors::http::routes::all() {
@@ -408,19 +408,20 @@ async fn nothing_an_agent_can_reach_decides_anything() {
 #[tokio::test]
 async fn how_people_decide_is_counted_for_a_week() {
     let open = open(plan()).await;
-    let decide = async |open: &Open, preview: &str, takes: Span, answer: &str| {
+    let decide = async |open: &OpenTestGateway, preview: &str, takes: Millis, answer: &str| {
         let id = open.pending(&other("s", preview)).await;
         open.house.pass(takes);
         let said = open.reply(&format!("Re: [{id}]"), answer).await;
         assert_eq!(said.status, 200, "{said:?}");
     };
-    let stats =
-        async |open: &Open| ask(open.main, "GET", "/v1/approvals/stats", &open.house.operator_token, None).await;
+    let stats = async |open: &OpenTestGateway| {
+        ask(open.main, "GET", "/v1/approvals/stats", &open.house.operator_token, None).await
+    };
     // Too long ago to count.
-    decide(&open, "old", Span::from_secs(1), "3").await;
-    open.house.pass(Span::from_hours(7 * 24));
+    decide(&open, "old", Millis::from_secs(1), "3").await;
+    open.house.pass(Millis::from_hours(7 * 24));
     for (preview, seconds, answer) in [("a", 3, "1"), ("b", 9, "1"), ("c", 5, "3"), ("d", 40, "1")] {
-        decide(&open, preview, Span::from_secs(seconds), answer).await;
+        decide(&open, preview, Millis::from_secs(seconds), answer).await;
     }
     let counted = stats(&open).await.json();
     let person = &counted["people"][0];
@@ -428,7 +429,7 @@ async fn how_people_decide_is_counted_for_a_week() {
     assert_eq!((&person["approval_rate"], &person["median_ms"]), (&json!(0.75), &json!(9_000)), "{counted}");
     assert_eq!(person["hasty"], false);
     for n in 0..20 {
-        decide(&open, &format!("fast {n}"), Span::from_secs(1), "1").await;
+        decide(&open, &format!("fast {n}"), Millis::from_secs(1), "1").await;
     }
     assert_eq!(stats(&open).await.json()["people"][0]["hasty"], true, "twenty yeses that nobody can have read");
 }
@@ -436,7 +437,7 @@ async fn how_people_decide_is_counted_for_a_week() {
 #[tokio::test]
 async fn two_people_are_asked_where_config_says_so() {
     let config = format!("{}  two_people: medium\n", plan().config);
-    let open = open(Plan { config, ..plan() }).await;
+    let open = open(TestGatewayPlan { config, ..plan() }).await;
     let id = open.pending(&run("s")).await;
     let first = open.reply(&format!("[{id}]"), "1").await.json();
     assert_eq!(first["status"], "pending", "one yes is not enough");
@@ -462,7 +463,7 @@ async fn an_inbox_key_decides_nothing_for_somebody_who_only_knows_the_approvals_
         (&config, Some("You@Domain.com"), true),
     ] {
         let people = "people: [{name: eve, email: eve@domain.com}, ";
-        let open = open(Plan { config: config.replace("people: [", people), ..plan() }).await;
+        let open = open(TestGatewayPlan { config: config.replace("people: [", people), ..plan() }).await;
         let id = open.pending(&run("s")).await;
         for body in ["1", "6", "3", "freeze all"] {
             let reply = json!({"from": from, "subject": format!("Re: Run command [{id}]"), "body": body});

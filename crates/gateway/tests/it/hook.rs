@@ -4,26 +4,26 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use sluice_gateway::channels;
-use sluice_gateway::channels::telegram::Telegram;
-use sluice_gateway::channels::{Channel as _, Fault};
-use sluice_gateway::loops::outbox::{self, Outbox};
+use sluice_gateway::channels::telegram::TelegramChannel;
+use sluice_gateway::channels::{Channel as _, ChannelError};
+use sluice_gateway::loops::outbox::{self, OutboxLoop};
 
-use crate::house::Plan;
-use crate::http::{Answer, Open, open, raw};
-use crate::telegram::{ANA, ASKS, PEOPLE, Service, TOKEN, World, button, press};
+use crate::http::{OpenTestGateway, RawHttpAnswer, open, raw};
+use crate::telegram::{ANA, ASKS, PEOPLE, TOKEN, TelegramFixture, TelegramStub, button, press};
+use crate::test_gateway::TestGatewayPlan;
 
 const AT: &str = "https://gate.example";
 
 /// An open house whose news are brought.
-struct Brought {
-    open: Open,
-    service: Service,
+struct TelegramHookFixture {
+    open: OpenTestGateway,
+    service: TelegramStub,
     _token: tempfile::TempDir,
 }
 
-impl Brought {
+impl TelegramHookFixture {
     async fn new() -> Self {
-        let service = Service::start().await;
+        let service = TelegramStub::start().await;
         let files = tempfile::tempdir().unwrap();
         let token = files.path().join("token");
         std::fs::write(&token, TOKEN).unwrap();
@@ -32,20 +32,20 @@ impl Brought {
             token.display(),
             service.url
         );
-        let open = open(Plan { config, agent: ASKS.into(), ..Plan::default() }).await;
+        let open = open(TestGatewayPlan { config, agent: ASKS.into(), ..TestGatewayPlan::default() }).await;
         Self { open, service, _token: files }
     }
 
     async fn asked(&self) -> (String, Value) {
         let arguments = json!({"path": self.open.house.path("a"), "content": "hello"});
         let answer = self.open.house.call("filesystem.write", arguments).await.unwrap();
-        let sluice_gateway::corridor::Answer::Awaiting { approval, .. } = answer else { panic!("{answer:?}") };
+        let sluice_gateway::corridor::CallOutcome::Awaiting { approval, .. } = answer else { panic!("{answer:?}") };
         let channels = channels::configured(&self.open.house.gw.config).unwrap();
-        Outbox::new(channels).step(&self.open.house.gw).await.unwrap();
+        OutboxLoop::new(channels).step(&self.open.house.gw).await.unwrap();
         (approval.to_string(), self.service.letter())
     }
 
-    async fn bring(&self, secret: Option<&str>, body: &str) -> Answer {
+    async fn bring(&self, secret: Option<&str>, body: &str) -> RawHttpAnswer {
         let secret = secret.map(|s| format!("x-telegram-bot-api-secret-token: {s}\r\n")).unwrap_or_default();
         let request = format!(
             "POST /hooks/telegram HTTP/1.1\r\nhost: gate.example\r\nconnection: close\r\n{secret}\
@@ -56,7 +56,7 @@ impl Brought {
     }
 
     fn secret(&self) -> String {
-        let bot = Telegram::configured(&self.open.house.gw.config).unwrap().unwrap();
+        let bot = TelegramChannel::configured(&self.open.house.gw.config).unwrap().unwrap();
         bot.hook_secret().unwrap().to_owned()
     }
 
@@ -68,7 +68,7 @@ impl Brought {
 
 #[tokio::test]
 async fn news_with_the_secret_decide_once_and_without_it_are_not_read() {
-    let brought = Brought::new().await;
+    let brought = TelegramHookFixture::new().await;
     let (id, letter) = brought.asked().await;
     let mut update = press(ANA, ANA, letter["message_id"].as_i64().unwrap(), &button(&letter, "1"));
     update["update_id"] = 7.into();
@@ -93,16 +93,16 @@ async fn news_with_the_secret_decide_once_and_without_it_are_not_read() {
 
 #[tokio::test]
 async fn without_a_webhook_there_is_no_such_door() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let request = "POST /hooks/telegram HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
     assert_eq!(raw(open.main, request.as_bytes()).await.code(), "door.not_found");
 }
 
 #[tokio::test]
 async fn the_webhook_is_set_watched_set_right_and_taken_back() {
-    let world = World::new(PEOPLE).await;
+    let world = TelegramFixture::new(PEOPLE).await;
     let (gw, token) = (&world.house.gw, world.house.folder.path().join("token"));
-    let hooked = Telegram::new(&token, &world.service.url).unwrap().brought_to(AT);
+    let hooked = TelegramChannel::new(&token, &world.service.url).unwrap().with_webhook(AT);
     hooked.watch(gw).await.unwrap();
     let set = world.service.with(|kept| kept.webhook.clone());
     assert_eq!(set, (format!("{AT}/hooks/telegram"), hooked.hook_secret().unwrap().to_owned()));
@@ -112,30 +112,30 @@ async fn the_webhook_is_set_watched_set_right_and_taken_back() {
     for hijacked in ["https://evil.example/take", ""] {
         world.service.with(|kept| kept.webhook.0 = hijacked.into());
         let fault = hooked.watch(gw).await.unwrap_err();
-        assert!(matches!(&fault, Fault::Broken { why } if why.contains("somebody else")), "{fault}");
+        assert!(matches!(&fault, ChannelError::Broken { why } if why.contains("another program")), "{fault}");
         assert_eq!(world.service.with(|kept| kept.webhook.0.clone()), set.0, "and set right");
     }
     assert!(matches!(world.hear().await, Ok(())), "whoever asks for news instead takes back what was set before");
     assert_eq!(world.service.with(|kept| kept.webhook.0.clone()), "");
     hooked.watch(gw).await.expect("nobody else did that");
-    hooked.leave(gw).await;
+    hooked.shut_down(gw).await;
     assert_eq!(world.service.with(|kept| kept.webhook.0.clone()), "", "taken back at the end");
     assert_eq!(count("deleteWebhook"), 2);
 }
 
 #[tokio::test]
 async fn somebody_else_at_the_token_is_a_critical_alert_once() {
-    let world = World::new(PEOPLE).await;
+    let world = TelegramFixture::new(PEOPLE).await;
     world.service.with(|kept| kept.webhook.0 = "https://evil.example/".into());
     let telegram: Arc<dyn channels::Channel> = world.telegram.clone();
     for failures in 0..3 {
         assert!(outbox::turn(&world.house.gw, telegram.as_ref(), failures).await.is_some());
     }
-    let told = world.house.gw.store.outbox(world.house.gw.now(), 10).await.unwrap();
+    let told = world.house.gw.store.due_messages(world.house.gw.now(), 10).await.unwrap();
     let alerts: Vec<_> = told.iter().filter(|one| one.message.topic == "channel.broken").collect();
     assert_eq!(alerts.len(), 1, "{told:?}");
-    assert_eq!(alerts[0].message.severity, sluice_store::Severity::Critical);
+    assert_eq!(alerts[0].message.severity, sluice_store::MessageSeverity::Critical);
     let why = alerts[0].message.body["why"].as_str().unwrap();
-    assert!(why.contains("409") && why.contains("somebody else uses the token"), "{why}");
+    assert!(why.contains("409") && why.contains("another program uses the token"), "{why}");
     assert!(!why.contains(TOKEN));
 }

@@ -1,107 +1,25 @@
 //! The HTTP door: a real listener, real connections.
 
-use std::net::SocketAddr;
+mod open_gateway;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluice_gateway::Gateway;
 use sluice_gateway::doors::http::openapi;
-use sluice_gateway::doors::http::route::{Access, Credential, Lane};
+use sluice_gateway::doors::http::route::{CredentialKind, RouteAccess};
 use sluice_gateway::doors::http::routes;
-use sluice_gateway::doors::http::{Door, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::house::{House, Plan};
-
-/// A house with its doors open.
-pub(crate) struct Open {
-    pub(crate) house: House,
-    pub(crate) main: SocketAddr,
-    pub(crate) stop: SocketAddr,
-    ends: watch::Sender<bool>,
-    tasks: JoinSet<()>,
-}
-
-/// An answer, read whole.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: String,
-}
-
-impl Answer {
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
-    }
-
-    pub(crate) fn code(&self) -> String {
-        self.json()["code"].as_str().unwrap_or_default().to_owned()
-    }
-}
-
-pub(crate) async fn open(plan: Plan) -> Open {
-    let mut open = doors(plan).await;
-    open.tasks.spawn(sluice_gateway::loops::events::run(Arc::clone(&open.house.gw), open.ends.subscribe()));
-    open
-}
-
-/// The same with nothing in it that reads the database by itself.
-pub(crate) async fn doors(plan: Plan) -> Open {
-    let house = House::new(plan).await;
-    let (ends, stopped) = watch::channel(false);
-    let mut tasks = JoinSet::new();
-    let mut addresses = Vec::new();
-    for lane in [Lane::Main, Lane::Stop] {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        addresses.push(listener.local_addr().unwrap());
-        let gw: Arc<Gateway> = Arc::clone(&house.gw);
-        tasks.spawn(serve(Door::new(gw, lane).unwrap(), listener, None, stopped.clone()));
-    }
-    Open { house, main: addresses[0], stop: addresses[1], ends, tasks }
-}
-
-impl Open {
-    /// Another main listener of the same gateway, whose doors remember nothing.
-    pub(crate) async fn anew(&mut self) -> SocketAddr {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let door = Door::new(Arc::clone(&self.house.gw), Lane::Main).unwrap();
-        self.tasks.spawn(serve(door, listener, None, self.ends.subscribe()));
-        address
-    }
-}
-
-/// Sends bytes and reads until the other side closes or the answer is whole.
-pub(crate) async fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(bytes).await.unwrap();
-    let mut read = Vec::new();
-    tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut read)).await.expect("an answer").unwrap();
-    let text = String::from_utf8_lossy(&read).into_owned();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
-    Answer { status, head: head.to_lowercase(), body: body.to_owned() }
-}
-
-pub(crate) async fn ask(address: SocketAddr, method: &str, path: &str, token: &str, body: Option<&Value>) -> Answer {
-    let body = body.map(ToString::to_string).unwrap_or_default();
-    let auth = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
-    let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
-    let length = body.len();
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{auth}{kind}content-length: {length}\r\n\r\n{body}"
-    );
-    raw(address, request.as_bytes()).await
-}
+pub(crate) use self::open_gateway::{OpenTestGateway, RawHttpAnswer, ask, doors, open, raw};
+use super::test_gateway::TestGatewayPlan;
 
 #[tokio::test]
 async fn a_call_over_http_is_answered_with_its_result() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let call = json!({"capability": "system.info", "arguments": {}});
     let answer = ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -115,7 +33,10 @@ async fn a_call_over_http_is_answered_with_its_result() {
 
 #[tokio::test]
 async fn a_blocked_call_is_a_decision_with_its_rule() {
-    let plan = Plan { agent: "rules: [{capability: \"system.*\", tier: blocked}]\n".into(), ..Plan::default() };
+    let plan = TestGatewayPlan {
+        agent: "rules: [{capability: \"system.*\", tier: blocked}]\n".into(),
+        ..TestGatewayPlan::default()
+    };
     let open = open(plan).await;
     let call = json!({"capability": "system.info"});
     let answer = ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)).await;
@@ -127,9 +48,9 @@ async fn a_blocked_call_is_a_decision_with_its_rule() {
 
 #[tokio::test]
 async fn no_credential_opens_a_route_of_another_kind() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let house = &open.house;
-    for route in routes::all().filter(|route| route.access != Access::Open) {
+    for route in routes::all().filter(|route| route.access != RouteAccess::Open) {
         let path = route.path.replace("{call_id}", &format!("call_{:032x}", 1)).replace("{name}", "clerk");
         let path = path.replace("{buffer_id}", &format!("buf_{:032x}", 1));
         let path = path.replace("{approval_id}", &format!("appr_{:032x}", 1));
@@ -145,13 +66,13 @@ async fn no_credential_opens_a_route_of_another_kind() {
         let body = route.body.map(|_| json!({}));
         // Which kinds a route is for, written down here once more: an access that lets in one more kind fails.
         let (agent, inbox, task, operator) = match route.access {
-            Access::Open => continue,
-            Access::Agent => (true, false, false, false),
-            Access::Inbox => (false, true, false, false),
-            Access::Operator(_) => (false, false, false, true),
-            Access::Either(_) => (true, false, false, true),
-            Access::Task(_) => (false, false, true, true),
-            Access::Sessions(_) => (true, false, true, true),
+            RouteAccess::Open => continue,
+            RouteAccess::Agent => (true, false, false, false),
+            RouteAccess::Inbox => (false, true, false, false),
+            RouteAccess::Operator(_) => (false, false, false, true),
+            RouteAccess::Either(_) => (true, false, false, true),
+            RouteAccess::Task(_) => (false, false, true, true),
+            RouteAccess::Sessions(_) => (true, false, true, true),
         };
         for (kind, token, may) in [
             ("nobody", "", false),
@@ -167,13 +88,13 @@ async fn no_credential_opens_a_route_of_another_kind() {
             let expected = if kind == "nobody" { "identity.missing" } else { "identity.wrong_kind" };
             assert_eq!(answer.code(), expected, "{kind} at {} {path}: {answer:?}", route.method);
         }
-        if route.access.least().is_some_and(|least| least > sluice_store::Role::Viewer) {
+        if route.access.least().is_some_and(|least| least > sluice_store::OperatorRole::Viewer) {
             let answer = ask(open.main, route.method, &path, &house.viewer_token, body.as_ref()).await;
             assert_eq!(answer.code(), "identity.not_allowed", "a viewer at {} {path}", route.method);
         }
     }
     let sessions = routes::all()
-        .filter(|route| route.access != Access::Open && route.access.takes(Credential::Task))
+        .filter(|route| route.access != RouteAccess::Open && route.access.takes(CredentialKind::Task))
         .map(|route| route.path);
     assert_eq!(sessions.collect::<Vec<_>>(), ["/v1/sessions", "/v1/sessions/{session_id}/task"]);
     for token in [&house.task_key, &house.inbox_key, &house.operator_token] {
@@ -184,7 +105,7 @@ async fn no_credential_opens_a_route_of_another_kind() {
 
 #[tokio::test]
 async fn revoked_expired_and_unknown_credentials_are_told_apart_and_refused() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let admin = &open.house.operator_token;
     let made = ask(open.main, "POST", "/v1/keys", admin, Some(&json!({"agent": "clerk", "ttl_s": 60}))).await;
     assert_eq!(made.status, 201, "{made:?}");
@@ -195,7 +116,7 @@ async fn revoked_expired_and_unknown_credentials_are_told_apart_and_refused() {
         async move { ask(open.main, "GET", "/v1/whoami", &token, None).await }
     };
     assert_eq!(who(token).await.json()["name"], "clerk");
-    open.house.pass(sluice_core::Span::from_secs(61));
+    open.house.pass(sluice_core::Millis::from_secs(61));
     assert_eq!(who(token).await.code(), "identity.expired");
     let gone = ask(open.main, "DELETE", &format!("/v1/keys/{}", id.as_str().unwrap()), admin, None).await;
     assert_eq!(gone.status, 204, "{gone:?}");
@@ -207,7 +128,7 @@ async fn revoked_expired_and_unknown_credentials_are_told_apart_and_refused() {
 
 #[tokio::test]
 async fn foreign_hosts_and_origins_are_turned_away() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let request =
         |host: &str, extra: &str| format!("GET /livez HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{extra}\r\n");
     for (host, extra, status) in [
@@ -227,7 +148,10 @@ async fn foreign_hosts_and_origins_are_turned_away() {
 
 #[tokio::test]
 async fn bodies_too_large_too_slow_or_not_json_are_refused_with_their_code() {
-    let plan = Plan { config: "limits: {body_timeout: 300ms, head_timeout: 300ms}\n".into(), ..Plan::default() };
+    let plan = TestGatewayPlan {
+        config: "limits: {body_timeout: 300ms, head_timeout: 300ms}\n".into(),
+        ..TestGatewayPlan::default()
+    };
     let open = open(plan).await;
     let key = &open.house.agent_key;
     let post = |kind: &str, length: usize, body: &str| {
@@ -263,7 +187,7 @@ async fn bodies_too_large_too_slow_or_not_json_are_refused_with_their_code() {
 
 #[tokio::test]
 async fn a_crowd_of_idle_connections_leaves_the_stop_lane_free() {
-    let plan = Plan { config: "limits: {connections: 64}\n".into(), ..Plan::default() };
+    let plan = TestGatewayPlan { config: "limits: {connections: 64}\n".into(), ..TestGatewayPlan::default() };
     let open = open(plan).await;
     let mut crowd = Vec::new();
     for _ in 0..200 {
@@ -280,7 +204,7 @@ async fn a_crowd_of_idle_connections_leaves_the_stop_lane_free() {
 
 #[tokio::test]
 async fn the_stop_lane_serves_stopping_and_nothing_that_starts() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let answer =
         ask(open.stop, "POST", "/v1/calls", &open.house.agent_key, Some(&json!({"capability": "system.time"}))).await;
     assert_eq!(answer.code(), "door.method");
@@ -292,7 +216,11 @@ async fn the_stop_lane_serves_stopping_and_nothing_that_starts() {
 
 #[tokio::test]
 async fn foreign_calls_do_not_exist() {
-    let open = open(Plan { config: "holds: {delays: {\"filesystem.*\": 30s}}\n".into(), ..Plan::default() }).await;
+    let open = open(TestGatewayPlan {
+        config: "holds: {delays: {\"filesystem.*\": 30s}}\n".into(),
+        ..TestGatewayPlan::default()
+    })
+    .await;
     let admin = &open.house.operator_token;
     ask(open.main, "POST", "/v1/agents", admin, Some(&json!({"name": "other"}))).await;
     let made = ask(open.main, "POST", "/v1/keys", admin, Some(&json!({"agent": "other"}))).await;
@@ -310,7 +238,7 @@ async fn foreign_calls_do_not_exist() {
 
 #[tokio::test]
 async fn events_resume_where_they_were_left() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     for _ in 0..3 {
         let call = json!({"capability": "system.time"});
         ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)).await;
@@ -348,7 +276,7 @@ async fn events_resume_where_they_were_left() {
 
 #[tokio::test]
 async fn a_key_has_four_streams_and_gets_a_place_back_when_one_ends() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let key = &open.house.viewer_token;
     let request = format!("GET /v1/events HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\r\n");
     let mut streams = Vec::new();
@@ -363,10 +291,10 @@ async fn a_key_has_four_streams_and_gets_a_place_back_when_one_ends() {
     assert_eq!(ask(open.main, "GET", "/v1/events", key, None).await.code(), "door.too_many");
     let events = &open.house.gw.events;
     let own = sluice_core::ids::KeyId::from_bits(1);
-    let (first, second) = (events.seat(own, 1000, 1), events.seat(own, 1000, 1));
+    let (first, second) = (events.reserve_slot(own, 1000, 1), events.reserve_slot(own, 1000, 1));
     assert!(first.is_some() && second.is_none());
     drop(first);
-    assert!(events.seat(own, 1000, 1).is_some() && events.seat(own, 4, 1).is_none());
+    assert!(events.reserve_slot(own, 1000, 1).is_some() && events.reserve_slot(own, 4, 1).is_none());
 }
 
 #[test]
@@ -394,7 +322,7 @@ fn every_route_names_its_answers_and_refusals() {
 
 #[tokio::test]
 async fn a_watch_is_read_over_http_and_hides_what_the_rules_hide() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let house = &open.house;
     std::fs::create_dir(house.work().join("secret")).unwrap();
     let root = house.work().display().to_string();
@@ -405,7 +333,10 @@ async fn a_watch_is_read_over_http_and_hides_what_the_rules_hide() {
         "rules:\n  - {{capability: filesystem.read, tier: blocked, conditions: {{path_prefix: \"{root}/secret/\"}}}}\n"
     );
     std::fs::write(house.folder.path().join("policies/agents/clerk.yaml"), rules).unwrap();
-    sluice_gateway::loops::policy::reload(&house.gw, crate::house::ana()).await.unwrap().expect("another version");
+    sluice_gateway::loops::policy::reload(&house.gw, crate::test_gateway::ana())
+        .await
+        .unwrap()
+        .expect("another version");
     std::fs::write(house.work().join("secret/key.txt"), "7").unwrap();
     std::fs::write(house.work().join("open.txt"), "x").unwrap();
     let address = format!("/v1/watches/{id}?wait_ms=20000");
@@ -424,7 +355,7 @@ async fn a_watch_is_read_over_http_and_hides_what_the_rules_hide() {
 
 #[tokio::test]
 async fn a_watch_of_shared_values_tells_names_and_versions_to_its_agent_alone() {
-    let mut open = open(Plan::default()).await;
+    let mut open = open(TestGatewayPlan::default()).await;
     let call = json!({"capability": "state.shared.watch", "arguments": {"prefix": "plan/"}});
     let begun = ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)).await;
     let id = begun.json()["result"]["subscription_id"].as_str().unwrap().to_owned();
@@ -460,20 +391,20 @@ async fn hear(line: &mut TcpStream, words: &str) {
 
 #[tokio::test]
 async fn a_gateway_that_stops_ends_its_streams_at_once() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let mut line = TcpStream::connect(open.main).await.unwrap();
     let (host, token) = (open.main, &open.house.operator_token);
     let request = format!("GET /v1/events HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\r\n");
     line.write_all(request.as_bytes()).await.unwrap();
     hear(&mut line, ": listening").await;
-    open.house.gw.enter(sluice_gateway::Phase::Stopping);
+    open.house.gw.enter(sluice_gateway::GatewayPhase::Stopping);
     // The last chunk of the answer.
     hear(&mut line, "\r\n0\r\n\r\n").await;
 }
 
 #[tokio::test]
 async fn rules_that_come_back_are_in_the_history_twice() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let token = &open.house.operator_token;
     let mut versions = Vec::new();
     for tier in ["notify", "blocked", "notify"] {
@@ -495,23 +426,23 @@ async fn rules_that_come_back_are_in_the_history_twice() {
 
 #[tokio::test]
 async fn rules_an_operator_puts_in_force_are_recorded_as_theirs() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let (_ends, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     tasks.spawn(sluice_gateway::loops::policy::run(Arc::clone(&open.house.gw), stopped));
     for tier in ["notify", "approval_required", "autonomous", "blocked"] {
         let files = json!({"files": {"org.yaml": format!("defaults: {{tier: {tier}}}\n")}});
-        open.house.clock.advance(sluice_core::Span::from_secs(1));
+        open.house.clock.advance(sluice_core::Millis::from_secs(1));
         let applied = ask(open.main, "PUT", "/v1/policy", &open.house.operator_token, Some(&files)).await;
         assert_eq!((applied.status, applied.json()["changed"].as_bool()), (200, Some(true)), "{applied:?}");
         let history = open.house.gw.store.policy_history(1).await.unwrap();
-        assert_eq!(history[0].by, crate::house::ana());
+        assert_eq!(history[0].by, crate::test_gateway::ana());
     }
 }
 
 #[tokio::test]
 async fn the_limit_of_a_head_is_held_to_the_byte() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let most = usize::try_from(open.house.gw.config.limits.head.as_bytes()).unwrap();
     let with = |size: usize| {
         let line = format!("GET /livez HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", open.main);
@@ -535,7 +466,7 @@ async fn the_limit_of_a_head_is_held_to_the_byte() {
 
 #[tokio::test]
 async fn a_parameter_nobody_knows_is_refused_and_not_passed_over() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let answer = ask(open.main, "GET", "/v1/approvals?statsu=pending", &open.house.operator_token, None).await;
     assert_eq!(answer.status, 422, "{answer:?}");
     assert!(answer.body.contains("`statsu`") && answer.body.contains("state"), "{answer:?}");
@@ -544,7 +475,7 @@ async fn a_parameter_nobody_knows_is_refused_and_not_passed_over() {
 #[tokio::test]
 async fn a_change_that_a_room_refuses_is_refused_as_a_call_would_be() {
     let agent = "rules:\n  - {capability: filesystem.delete, tier: approval_required}\n".into();
-    let open = open(Plan { agent, ..Plan::default() }).await;
+    let open = open(TestGatewayPlan { agent, ..TestGatewayPlan::default() }).await;
     std::fs::write(open.house.path("a"), "x").unwrap();
     let call = json!({"capability": "filesystem.delete", "arguments": {"path": open.house.path("a")}});
     let asked = ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)).await.json();
@@ -562,7 +493,7 @@ async fn a_change_that_a_room_refuses_is_refused_as_a_call_would_be() {
 
 #[tokio::test]
 async fn a_key_is_made_within_bounds_or_not_at_all() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     for body in [
         json!({"agent": "clerk", "label": "x".repeat(101)}),
         json!({"agent": "clerk", "ttl_s": 0}),
@@ -581,9 +512,9 @@ async fn calls_go_on_beside_two_thousand_idle_connections() {
     if setrlimit(Resource::Nofile, limit).is_err() || limit.maximum.is_some_and(|most| most < 4_500) {
         return sluice_testkit::skip("a process may have too few files open here");
     }
-    let plan = Plan {
+    let plan = TestGatewayPlan {
         config: "limits: {connections: 2100, connections_per_peer: 2100, head_timeout: 60s}\n".into(),
-        ..Plan::default()
+        ..TestGatewayPlan::default()
     };
     let open = open(plan).await;
     let mut crowd = Vec::new();

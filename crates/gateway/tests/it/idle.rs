@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use sluice_core::Span;
+use sluice_core::Millis;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::house::Plan;
 use crate::http::open;
+use crate::test_gateway::TestGatewayPlan;
 
 /// One request on a connection that stays open; whether it was answered.
 async fn asks(stream: &mut TcpStream) -> bool {
@@ -30,8 +30,8 @@ async fn rests(stream: &mut TcpStream, span: Duration) -> bool {
     tokio::time::timeout(span, stream.read(&mut [0; 1])).await.is_err()
 }
 
-fn plan() -> Plan {
-    Plan { config: "limits: {head_timeout: 200ms, idle_timeout: 3s}\n".into(), ..Plan::default() }
+fn plan() -> TestGatewayPlan {
+    TestGatewayPlan { config: "limits: {head_timeout: 200ms, idle_timeout: 3s}\n".into(), ..TestGatewayPlan::default() }
 }
 
 #[tokio::test]
@@ -42,14 +42,14 @@ async fn the_time_between_two_requests_is_not_that_of_a_head() {
     assert!(rests(&mut stream, Duration::from_secs(1)).await, "longer than a head may take");
     assert!(asks(&mut stream).await, "the connection is still good");
     assert!(!rests(&mut stream, Duration::from_secs(30)).await, "and ends after the idle limit");
-    let by_default = crate::http::open(Plan::default()).await;
-    assert!(by_default.house.gw.config.limits.idle_timeout > Span::from_mins(15), "a person signs in somewhere else");
+    let by_default = crate::http::open(TestGatewayPlan::default()).await;
+    assert!(by_default.house.gw.config.limits.idle_timeout > Millis::from_mins(15), "a person signs in somewhere else");
 }
 
 #[tokio::test]
 async fn a_head_that_has_begun_is_still_cut_off_soon() {
     let config = "limits: {head_timeout: 200ms, idle_timeout: 1h}\n".into();
-    let open = open(Plan { config, ..Plan::default() }).await;
+    let open = open(TestGatewayPlan { config, ..TestGatewayPlan::default() }).await;
     for request_before in [false, true] {
         let mut stream = TcpStream::connect(open.main).await.unwrap();
         if request_before {

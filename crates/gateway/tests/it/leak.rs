@@ -5,12 +5,12 @@
 use base64::Engine as _;
 use serde_json::{Value, json};
 use sluice_content::leak::LiveSecrets;
-use sluice_core::refusal::{Code, Retry};
-use sluice_gateway::corridor::Answer;
+use sluice_core::refusal::{Code, RetryAdvice};
+use sluice_gateway::corridor::CallOutcome;
 use sluice_gateway::rooms::leak;
-use sluice_store::{AlertFilter, Severity};
+use sluice_store::{AlertFilter, MessageSeverity};
 
-use crate::house::{House, Plan};
+use crate::test_gateway::{TestGateway, TestGatewayPlan};
 
 /// A key in the form of a well-known vendor, and of nobody's.
 fn planted() -> String {
@@ -23,7 +23,7 @@ fn shared(value: impl serde::Serialize) -> Value {
 }
 
 /// Everything the record holds, as text.
-async fn whole_record(house: &House) -> String {
+async fn whole_record(house: &TestGateway) -> String {
     let mut text = String::new();
     for (log, head) in house.gw.store.logs().await.unwrap() {
         for sealed in house.gw.store.entries(log, 0, u32::try_from(head.size).unwrap()).await.unwrap() {
@@ -33,15 +33,15 @@ async fn whole_record(house: &House) -> String {
     text
 }
 
-async fn alerts(house: &House) -> Vec<Value> {
-    let filter = AlertFilter { open_only: false, severity_at_least: Severity::Info, agent: None };
+async fn alerts(house: &TestGateway) -> Vec<Value> {
+    let filter = AlertFilter { open_only: false, severity_at_least: MessageSeverity::Info, agent: None };
     let found = house.gw.store.alerts(filter, None, 50).await.unwrap();
     found.iter().map(sluice_gateway::services::alerts::as_json).collect()
 }
 
 #[tokio::test]
 async fn a_planted_secret_is_refused_in_both_modes_and_is_nowhere_afterwards() {
-    let mut house = House::new(Plan::default()).await;
+    let mut house = TestGateway::new(TestGatewayPlan::default()).await;
     let secret = planted();
     let text = format!("deploy with {secret} please");
     let path = house.path("notes.txt");
@@ -53,7 +53,7 @@ async fn a_planted_secret_is_refused_in_both_modes_and_is_nowhere_afterwards() {
     ] {
         let no = house.wish(wish.clone()).await.unwrap_err();
         assert_eq!(no.refusal.code(), Code::LeakFound, "{wish}");
-        assert_eq!(no.refusal.retry(), Retry::AfterChange);
+        assert_eq!(no.refusal.retry(), RetryAdvice::AfterChange);
         assert!(no.refusal.text().contains("aws.key_id"), "{}", no.refusal.text());
         assert!(no.refusal.hint().contains("do not encode"), "the agent is told what to do instead");
         assert!(!format!("{no:?} {}", serde_json::to_string(&*no.refusal).unwrap()).contains(&secret));
@@ -73,22 +73,22 @@ async fn a_planted_secret_is_refused_in_both_modes_and_is_nowhere_afterwards() {
 
 #[tokio::test]
 async fn ordinary_words_pass() {
-    let mut house = House::new(Plan::default()).await;
+    let mut house = TestGateway::new(TestGatewayPlan::default()).await;
     let content = "Dear Ana, the key to a good password is length. Call me on Monday. Yours, Ben <ben@example.org>";
     let answer = house.call("filesystem.write", json!({"path": house.path("a"), "content": content})).await.unwrap();
-    assert!(matches!(answer, Answer::Held { .. }), "{answer:?}");
+    assert!(matches!(answer, CallOutcome::Held { .. }), "{answer:?}");
     assert_eq!(house.let_go().await, 1);
     assert!(alerts(&house).await.is_empty());
 }
 
 #[tokio::test]
 async fn a_secret_of_the_vault_is_known_in_disguise_as_soon_as_the_vault_says_so() {
-    let house = House::new(Plan::default()).await;
+    let house = TestGateway::new(TestGatewayPlan::default()).await;
     let secret = "Turm-Falke=17/violet";
     let hidden: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
     let call = || house.call("state.shared.set", shared(hidden.as_str()));
     assert!(call().await.is_ok());
-    house.gw.leak_scan().now_live(LiveSecrets::new([("mail-token", secret)]).unwrap());
+    house.gw.leak_scan().replace_live_secrets(LiveSecrets::new([("mail-token", secret)]).unwrap());
     let no = call().await.unwrap_err();
     assert_eq!(no.refusal.code(), Code::LeakFound);
     let split = shared(["Turm-Fal", "ke=17/violet"]);
@@ -101,7 +101,7 @@ async fn a_secret_of_the_vault_is_known_in_disguise_as_soon_as_the_vault_says_so
 #[tokio::test]
 async fn what_the_operator_names_stays_inside() {
     let config = "leak:\n  own: [Ana Brandt]\n  terms: [Projekt Falke]\n  patterns: {ticket: 'FAL-\\d+'}\n";
-    let house = House::new(Plan { config: config.into(), ..Plan::default() }).await;
+    let house = TestGateway::new(TestGatewayPlan { config: config.into(), ..TestGatewayPlan::default() }).await;
     for (text, id) in
         [("ask ana brandt", "own.identifier"), ("about projekt falke", "own.term"), ("see FAL-12", "ticket")]
     {
@@ -113,18 +113,18 @@ async fn what_the_operator_names_stays_inside() {
 
 #[tokio::test]
 async fn addresses_of_many_people_wait_for_a_person_and_those_of_few_do_not() {
-    let house = House::new(Plan::default()).await;
+    let house = TestGateway::new(TestGatewayPlan::default()).await;
     let people = |n: usize| (0..n).map(|n| format!("person{n}@example.org")).collect::<Vec<_>>().join("\n");
     let few = house.call("state.shared.set", shared(people(3))).await.unwrap();
-    assert!(matches!(few, Answer::Held { .. }), "{few:?}");
+    assert!(matches!(few, CallOutcome::Held { .. }), "{few:?}");
     let many = house.call("state.shared.set", shared(people(30))).await.unwrap();
-    assert!(matches!(many, Answer::Awaiting { .. }), "{many:?}");
+    assert!(matches!(many, CallOutcome::Awaiting { .. }), "{many:?}");
 }
 
 #[tokio::test]
 async fn a_preview_for_a_chat_is_scanned_too() {
-    let house = House::new(Plan::default()).await;
-    let scan = |text: &str| leak::preview(&house.gw, &[sluice_content::leak::Part::new("preview", text)]);
+    let house = TestGateway::new(TestGatewayPlan::default()).await;
+    let scan = |text: &str| leak::preview(&house.gw, &[sluice_content::leak::OutboundPart::new("preview", text)]);
     assert!(scan("send `hello` to ana@example.org?").is_ok());
     let no = scan(&format!("send `{}`?", planted())).unwrap_err();
     assert_eq!(no.refusal.code(), Code::LeakFound);
@@ -180,11 +180,11 @@ fn prefixes() -> std::collections::BTreeSet<String> {
 
 #[test]
 fn every_credential_the_gateway_issues_is_found_in_every_encoding() {
-    use sluice_content::leak::{Part, Scope, Weight};
-    use sluice_gateway::rooms::leak::Scan as _;
+    use sluice_content::leak::{LeakScope, LeakWeight, OutboundPart};
+    use sluice_gateway::rooms::leak::LeakScanner as _;
     let scan = leak::of_formats().unwrap();
     let prefixes = prefixes();
-    for kind in sluice_gateway::keys::KindWord::ALL {
+    for kind in sluice_gateway::keys::TokenKind::ALL {
         assert!(prefixes.contains(kind.prefix()), "the walk over the source misses {}", kind.prefix());
     }
     assert!(prefixes.len() >= 5, "agents, operators, inboxes, tickets and root keys: {prefixes:?}");
@@ -194,10 +194,11 @@ fn every_credential_the_gateway_issues_is_found_in_every_encoding() {
     issued.push(format!("{}+sluicegate/gw-1+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz", "PRIVATE+KEY"));
     for text in &issued {
         for (how, spelled) in encoded(text) {
-            for scope in [Scope::Service, Scope::Proxy] {
-                let report = scan.scan(&[Part::new("body", spelled.as_str())], scope);
+            for scope in [LeakScope::Service, LeakScope::Proxy] {
+                let report = scan.scan(&[OutboundPart::new("body", spelled.as_str())], scope);
                 let ours = |pattern: &str| pattern.starts_with("sluicegate.");
-                let blocked = report.findings.iter().any(|found| ours(&found.pattern) && found.weight == Weight::Block);
+                let blocked =
+                    report.findings.iter().any(|found| ours(&found.pattern) && found.weight == LeakWeight::Block);
                 assert!(blocked || text.contains("/a/") && how == "longer than it is", "{} as {how}", &text[..8]);
             }
         }
@@ -206,10 +207,10 @@ fn every_credential_the_gateway_issues_is_found_in_every_encoding() {
 
 #[tokio::test]
 async fn a_live_token_of_the_gateway_leaves_by_no_write() {
-    let mut house = House::new(Plan::default()).await;
+    let mut house = TestGateway::new(TestGatewayPlan::default()).await;
     let path = house.path("notes.txt");
-    for kind in sluice_gateway::keys::KindWord::ALL {
-        let token = sluice_gateway::keys::Token::generate(kind, house.gw.entropy.as_ref());
+    for kind in sluice_gateway::keys::TokenKind::ALL {
+        let token = sluice_gateway::keys::KeyToken::generate(kind, house.gw.entropy.as_ref());
         for content in
             [token.expose().to_owned(), format!("key: {}\u{200B}{}", &token.expose()[..20], &token.expose()[20..])]
         {

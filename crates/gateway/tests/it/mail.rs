@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use sluice_gateway::channels;
-use sluice_gateway::loops::outbox::Outbox;
+use sluice_gateway::loops::outbox::OutboxLoop;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::house::Plan;
 use crate::http::{ask, open};
+use crate::test_gateway::TestGatewayPlan;
 
 /// A server that takes mail, and turns some recipients away.
 pub(crate) async fn server() -> (u16, Arc<Mutex<Vec<String>>>, JoinSet<()>) {
@@ -67,8 +67,8 @@ async fn a_question_goes_out_by_mail_and_its_reply_decides() {
         "approvals:\n  people:\n    - {{name: ana, email: ana@example.test}}\n    - {{name: eve, email: reject@example.test}}\n\
          email: {{smtp_host: 127.0.0.1, smtp_port: {port}, smtp_security: off, from: gate@example.test, reply_to: replies@example.test}}\n"
     );
-    let open = open(Plan { config, ..Plan::default() }).await;
-    let outbox = Outbox::new(channels::configured(&open.house.gw.config).unwrap());
+    let open = open(TestGatewayPlan { config, ..TestGatewayPlan::default() }).await;
+    let outbox = OutboxLoop::new(channels::configured(&open.house.gw.config).unwrap());
     let wish = json!({"session_id": "s", "action_type": "exec_cmd", "title": "Run <b>command</b>", "preview": "ls\n1"});
     let made = ask(open.main, "POST", "/v1/approvals", &open.house.agent_key, Some(&wish)).await.json();
     let id = made["approval_id"].as_str().unwrap().to_owned();

@@ -5,35 +5,35 @@ mod hostile;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_gateway::loops;
-use sluice_store::{Decision, Ruling};
+use sluice_store::{ApprovalRuling, DecideApproval};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::house::{Plan, ana};
-use crate::http::{Answer, Open, open, raw};
+use crate::http::{OpenTestGateway, RawHttpAnswer, open, raw};
+use crate::test_gateway::{TestGatewayPlan, ana};
 
 const NEWEST: &str = "2026-07-28";
 
 /// A client of one revision, with its key and session.
 #[derive(Clone)]
-pub(crate) struct Client<'o> {
-    open: &'o Open,
+pub(crate) struct McpTestClient<'o> {
+    open: &'o OpenTestGateway,
     key: String,
     revision: &'static str,
     session: Option<String>,
     capabilities: Value,
 }
 
-impl<'o> Client<'o> {
-    pub(crate) fn newest(open: &'o Open) -> Self {
+impl<'o> McpTestClient<'o> {
+    pub(crate) fn newest(open: &'o OpenTestGateway) -> Self {
         let key = open.house.agent_key.clone();
         Self { open, key, revision: NEWEST, session: None, capabilities: json!({}) }
     }
 
     /// A client that has shaken hands.
-    async fn older(open: &'o Open, revision: &'static str) -> Self {
+    async fn older(open: &'o OpenTestGateway, revision: &'static str) -> Self {
         let mut client = Self { revision, ..Self::newest(open) };
         let params = json!({
             "protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "test-client", "version": "1"},
@@ -84,7 +84,7 @@ impl<'o> Client<'o> {
         format!("POST /mcp HTTP/1.1\r\n{head}connection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     }
 
-    async fn send(&self, method: &str, params: &Value, id: u64, more: &[(&str, &str)]) -> Answer {
+    async fn send(&self, method: &str, params: &Value, id: u64, more: &[(&str, &str)]) -> RawHttpAnswer {
         raw(self.open.main, self.request(method, params, id, more).as_bytes()).await
     }
 
@@ -105,35 +105,39 @@ impl<'o> Client<'o> {
     }
 }
 
-fn header(answer: &Answer, name: &str) -> Option<String> {
+fn header(answer: &RawHttpAnswer, name: &str) -> Option<String> {
     answer.head.lines().find_map(|line| Some(line.split_once(": ").filter(|(n, _)| *n == name)?.1.to_owned()))
 }
 
-fn rules(rules: &str) -> Plan {
-    Plan { agent: format!("rules:\n{rules}"), ..Plan::default() }
+fn rules(rules: &str) -> TestGatewayPlan {
+    TestGatewayPlan { agent: format!("rules:\n{rules}"), ..TestGatewayPlan::default() }
 }
 
-fn held() -> Plan {
-    Plan { config: "holds: {delays: {filesystem.write: 30s}}\n".into(), ..Plan::default() }
+fn held() -> TestGatewayPlan {
+    TestGatewayPlan { config: "holds: {delays: {filesystem.write: 30s}}\n".into(), ..TestGatewayPlan::default() }
 }
 
-async fn decide(open: &Open, approval: &str, ruling: Ruling) {
+async fn decide(open: &OpenTestGateway, approval: &str, ruling: ApprovalRuling) {
     let approval = approval.parse().unwrap();
-    let decision = Decision { approval, by: ana(), channel: "test".into(), ruling, shown: Vec::new(), allowance: None };
+    let decision =
+        DecideApproval { approval, by: ana(), channel: "test".into(), ruling, shown: Vec::new(), allowance: None };
     open.house.gw.store.decide(decision).await.unwrap();
 }
 
-fn yes() -> Ruling {
-    Ruling::Allow { answer: sluice_core::approval::Answer::Once, note: None }
+fn yes() -> ApprovalRuling {
+    ApprovalRuling::Allow { answer: sluice_core::approval::ApprovalAnswer::Once, note: None }
 }
 
 #[tokio::test]
 async fn every_revision_reads_through_the_corridor() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     std::fs::write(open.house.work().join("notes"), "milk").unwrap();
     let path = open.house.path("notes");
-    let clients =
-        [Client::older(&open, "2025-06-18").await, Client::older(&open, "2025-11-25").await, Client::newest(&open)];
+    let clients = [
+        McpTestClient::older(&open, "2025-06-18").await,
+        McpTestClient::older(&open, "2025-11-25").await,
+        McpTestClient::newest(&open),
+    ];
     for client in clients {
         assert!(client.tools().await.contains(&"filesystem_read".to_owned()));
         let result = client.call("filesystem_read", json!({"path": path}), 2).await;
@@ -149,8 +153,8 @@ async fn every_revision_reads_through_the_corridor() {
 
 #[tokio::test]
 async fn the_newest_revision_is_discovered_without_a_handshake() {
-    let open = open(Plan::default()).await;
-    let found = Client::newest(&open).result("server/discover", json!({}), 1).await;
+    let open = open(TestGatewayPlan::default()).await;
+    let found = McpTestClient::newest(&open).result("server/discover", json!({}), 1).await;
     assert_eq!(found["supportedVersions"], json!(["2025-06-18", "2025-11-25", "2026-07-28"]));
     assert_eq!(found["capabilities"]["tools"]["listChanged"], true);
 }
@@ -159,7 +163,7 @@ async fn the_newest_revision_is_discovered_without_a_handshake() {
 async fn what_no_arguments_can_make_possible_is_not_listed_and_its_refusal_is_a_result() {
     let list = "  - {capability: filesystem.delete, tier: blocked, reason: keep it}\n  - {capability: filesystem.write, tier: notify, conditions: {path_prefix: /x}}\n  - {capability: filesystem.write, tier: blocked}\n";
     let open = open(rules(list)).await;
-    let client = Client::newest(&open);
+    let client = McpTestClient::newest(&open);
     let tools = client.tools().await;
     assert!(!tools.contains(&"filesystem_delete".to_owned()));
     assert!(tools.contains(&"filesystem_write".to_owned()), "with the right path it is possible");
@@ -174,7 +178,7 @@ async fn what_no_arguments_can_make_possible_is_not_listed_and_its_refusal_is_a_
 async fn a_held_write_outlives_its_connection_and_can_be_cancelled() {
     let mut open = open(held()).await;
     let (main, path) = (open.main, open.house.path("a"));
-    let client = Client::newest(&open);
+    let client = McpTestClient::newest(&open);
     let arguments = json!({"name": "filesystem_write", "arguments": {"path": path, "content": "x"}});
     let mut line = TcpStream::connect(main).await.unwrap();
     line.write_all(client.request("tools/call", &arguments, 1, &[]).as_bytes()).await.unwrap();
@@ -189,7 +193,7 @@ async fn a_held_write_outlives_its_connection_and_can_be_cancelled() {
     assert_eq!(told["cancel"]["tool"], "sluice_cancel");
     let stopped = client.call("sluice_cancel", json!({"call_id": told["call_id"]}), 4).await;
     assert_eq!(stopped["structuredContent"]["status"], "cancelled");
-    open.house.pass(Span::from_secs(31));
+    open.house.pass(Millis::from_secs(31));
     assert_eq!(open.house.let_go().await, 1, "the one that was not cancelled");
     assert!(open.house.work().join("a").exists() && !open.house.work().join("b").exists());
 }
@@ -198,13 +202,13 @@ async fn a_held_write_outlives_its_connection_and_can_be_cancelled() {
 async fn a_call_made_again_does_not_act_twice() {
     let open = open(held()).await;
     let arguments = json!({"path": open.house.path("a"), "content": "x"});
-    let client = Client::older(&open, "2025-11-25").await;
+    let client = McpTestClient::older(&open, "2025-11-25").await;
     let first = client.call("filesystem_write", arguments.clone(), 7).await;
     let again = client.call("filesystem_write", arguments.clone(), 7).await;
     assert_eq!(first["structuredContent"]["call_id"], again["structuredContent"]["call_id"]);
     let later = client.call("filesystem_write", arguments.clone(), 8).await;
     assert_eq!(later["structuredContent"]["code"], "call.possible_duplicate");
-    let newest = Client::newest(&open);
+    let newest = McpTestClient::newest(&open);
     let marked = json!({"name": "filesystem_write", "arguments": {"path": open.house.path("b"), "content": "x"},
         "_meta": {"claudecode/toolUseId": "toolu_1"}});
     let first = newest.result("tools/call", marked.clone(), 1).await;
@@ -221,7 +225,7 @@ async fn a_call_made_again_is_the_same_call_while_it_is_on_its_way_and_after_a_r
     let arguments = json!({"path": open.house.path("a"), "content": "x", "sluice_allow_duplicate": true});
     let params = json!({"name": "filesystem_write", "arguments": arguments});
     let (id, request) = {
-        let client = Client::older(&open, "2025-11-25").await;
+        let client = McpTestClient::older(&open, "2025-11-25").await;
         let made = || client.call("filesystem_write", arguments.clone(), 7);
         let (first, twin) = tokio::join!(made(), made());
         let id = first["structuredContent"]["call_id"].clone();
@@ -233,14 +237,14 @@ async fn a_call_made_again_is_the_same_call_while_it_is_on_its_way_and_after_a_r
     let address = open.anew().await;
     let again = raw(address, request.replace(&before, &address.to_string()).as_bytes()).await.json();
     assert_eq!(again["result"]["structuredContent"]["call_id"], id, "{again}");
-    open.house.pass(Span::from_secs(31));
+    open.house.pass(Millis::from_secs(31));
     assert_eq!(open.house.let_go().await, 1, "one write, however often it was asked for");
 }
 
 #[tokio::test]
 async fn a_prefix_does_not_make_a_tool_ours() {
     let open = open(rules("  - {capability: \"custom:*\", tier: blocked}\n")).await;
-    let client = Client::newest(&open);
+    let client = McpTestClient::newest(&open);
     let asked = |tool: &'static str| {
         let call = client.call("sluice_permission_prompt", json!({"tool_name": tool, "input": {}}), 1);
         async move { call.await["content"][0]["text"].as_str().unwrap().to_owned() }
@@ -259,7 +263,7 @@ async fn a_prefix_does_not_make_a_tool_ours() {
 async fn a_permission_prompt_is_answered_as_its_client_reads_it_and_only_a_yes_is_one() {
     let rule = "  - {capability: \"custom:exec_cmd\", tier: approval_required}\n  - {capability: \"custom:*\", tier: blocked}\n";
     let open = open(rules(rule)).await;
-    let client = Client::newest(&open);
+    let client = McpTestClient::newest(&open);
     let prompt = |tool: &str, input: Value, id: &str| {
         json!({"name": "sluice_permission_prompt", "arguments": {
         "tool_name": tool, "input": input, "tool_use_id": id}})
@@ -304,7 +308,7 @@ async fn a_permission_prompt_is_answered_as_its_client_reads_it_and_only_a_yes_i
     let first = lines[0].1[0].clone();
     let second = lines[1].1.iter().find(|id| **id != first).unwrap().clone();
     decide(&open, &first, yes()).await;
-    decide(&open, &second, Ruling::Deny { note: Some("not now".into()) }).await;
+    decide(&open, &second, ApprovalRuling::Deny { note: Some("not now".into()) }).await;
     let house = &mut { open }.house;
     house.let_go().await;
     let mut said = Vec::new();
@@ -322,11 +326,11 @@ async fn a_permission_prompt_is_answered_as_its_client_reads_it_and_only_a_yes_i
 
 #[tokio::test]
 async fn the_permission_prompt_is_listed_to_the_client_that_asks_and_to_no_other() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     for (name, listed) in
         [("claude-code", true), ("Claude-Code", true), ("codex-mcp-client", false), ("not-claude-code", false)]
     {
-        let newest = Client::newest(&open);
+        let newest = McpTestClient::newest(&open);
         let request = newest.request("tools/list", &json!({}), 1, &[]).replace("test-client", name);
         let length = request.split_once("\r\n\r\n").unwrap().1.len();
         let said = newest.body("tools/list", &json!({}), 1).len();
@@ -339,7 +343,7 @@ async fn the_permission_prompt_is_listed_to_the_client_that_asks_and_to_no_other
 #[tokio::test]
 async fn what_can_never_work_is_not_offered_and_what_was_stopped_stays_stopped() {
     let open = open(held()).await;
-    let (older, newest) = (Client::older(&open, "2025-11-25").await, Client::newest(&open));
+    let (older, newest) = (McpTestClient::older(&open, "2025-11-25").await, McpTestClient::newest(&open));
     let of_a_session = |tools: Vec<String>| tools.iter().filter(|tool| tool.starts_with("state_session_")).count();
     assert!(of_a_session(older.tools().await) > 0);
     assert_eq!(of_a_session(newest.tools().await), 0);
@@ -363,14 +367,17 @@ async fn what_can_never_work_is_not_offered_and_what_was_stopped_stays_stopped()
 async fn whoami_does_not_call_a_tool_blocked_that_some_arguments_open() {
     let rule = "  - {capability: filesystem.write, tier: notify, conditions: {path_prefix: /x}}\n  - {capability: filesystem.write, tier: blocked}\n";
     let open = open(rules(rule)).await;
-    let said = Client::newest(&open).call("sluice_whoami", json!({}), 1).await;
+    let said = McpTestClient::newest(&open).call("sluice_whoami", json!({}), 1).await;
     let tier = said["structuredContent"]["tiers"]["filesystem_write"].as_str().unwrap().to_owned();
     assert_eq!(tier, "notify to blocked, depending on the arguments", "{said}");
 }
 
 /// A client that knows the tasks extension.
-fn tasks(open: &Open) -> Client<'_> {
-    Client { capabilities: json!({"extensions": {"io.modelcontextprotocol/tasks": {}}}), ..Client::newest(open) }
+fn tasks(open: &OpenTestGateway) -> McpTestClient<'_> {
+    McpTestClient {
+        capabilities: json!({"extensions": {"io.modelcontextprotocol/tasks": {}}}),
+        ..McpTestClient::newest(open)
+    }
 }
 
 #[tokio::test]
@@ -389,7 +396,7 @@ async fn a_client_that_knows_tasks_gets_one_and_a_persons_no_is_its_result() {
         found["approval_id"].as_str().unwrap().to_owned()
     };
     decide(&open, &approval(&made[0]), yes()).await;
-    decide(&open, &approval(&made[1]), Ruling::Deny { note: Some("wrong file".into()) }).await;
+    decide(&open, &approval(&made[1]), ApprovalRuling::Deny { note: Some("wrong file".into()) }).await;
     tasks(&open).result("tasks/cancel", json!({"taskId": made[2]}), 9).await;
     open.house.let_go().await;
     let mut ends = Vec::new();
@@ -403,7 +410,7 @@ async fn a_client_that_knows_tasks_gets_one_and_a_persons_no_is_its_result() {
     assert_eq!(ends[2]["status"], "cancelled");
     assert!(open.house.work().join("a").exists() && !open.house.work().join("b").exists());
     let key = open.house.another("stranger").await;
-    let stranger = Client { key, ..tasks(&open) };
+    let stranger = McpTestClient { key, ..tasks(&open) };
     for method in ["tasks/get", "tasks/cancel"] {
         let answer = stranger.send(method, &json!({"taskId": made[0]}), 1, &[]).await;
         assert_eq!(answer.json()["error"]["code"], -32602, "{answer:?}");
@@ -414,11 +421,12 @@ async fn a_client_that_knows_tasks_gets_one_and_a_persons_no_is_its_result() {
 async fn a_client_that_can_show_an_address_gets_one_that_decides_nothing() {
     let config = "approvals: {page: \"https://gate.example\", elicit: true}\n".to_owned();
     let plan = rules("  - {capability: filesystem.write, tier: approval_required}\n");
-    let mut open = open(Plan { config, ..plan }).await;
-    let arguments = |open: &Open, name: &str| json!({"path": open.house.path(name), "content": "secret words"});
+    let mut open = open(TestGatewayPlan { config, ..plan }).await;
+    let arguments =
+        |open: &OpenTestGateway, name: &str| json!({"path": open.house.path(name), "content": "secret words"});
     let mut asked = Vec::new();
     for (n, name) in ["a", "b"].into_iter().enumerate() {
-        let shows = Client { capabilities: json!({"elicitation": {"url": {}}}), ..Client::newest(&open) };
+        let shows = McpTestClient { capabilities: json!({"elicitation": {"url": {}}}), ..McpTestClient::newest(&open) };
         let one = shows.call("filesystem_write", arguments(&open, name), n as u64).await;
         assert_eq!(one["resultType"], "input_required", "{one}");
         let request = &one["inputRequests"]["look"];
@@ -442,7 +450,7 @@ async fn a_client_that_can_show_an_address_gets_one_that_decides_nothing() {
         let tried = visit("POST", &asked[0].0, body).await;
         assert!([400, 404, 415, 422].contains(&tried.status), "{tried:?}");
     }
-    let shows = Client { capabilities: json!({"elicitation": {"url": {}}}), ..Client::newest(&open) };
+    let shows = McpTestClient { capabilities: json!({"elicitation": {"url": {}}}), ..McpTestClient::newest(&open) };
     let waiting = shows.call("sluice_approvals", json!({}), 8).await["structuredContent"]["waiting"].clone();
     assert_eq!(waiting.as_array().map(Vec::len), Some(2), "both still wait: {waiting}");
     let approval = |path: &str| {
@@ -459,7 +467,7 @@ async fn a_client_that_can_show_an_address_gets_one_that_decides_nothing() {
     let no = approval(&asked[0].0);
     let (denied, ()) = tokio::join!(
         shows.result("tools/call", again("a", &asked[0].1), 10),
-        decide(&open, &no, Ruling::Deny { note: None })
+        decide(&open, &no, ApprovalRuling::Deny { note: None })
     );
     let code = &denied["structuredContent"]["code"];
     assert_eq!((&denied["isError"], code), (&json!(true), &json!("approval.denied")), "{denied}");
@@ -470,8 +478,8 @@ async fn a_client_that_can_show_an_address_gets_one_that_decides_nothing() {
     let params = again("b", &asked[1].1);
     let key = open.house.another("stranger").await;
     open.house.let_go().await;
-    let shows = Client { capabilities: json!({"elicitation": {"url": {}}}), ..Client::newest(&open) };
-    let stranger = Client { key, ..shows.clone() }.send("tools/call", &params, 12, &[]).await;
+    let shows = McpTestClient { capabilities: json!({"elicitation": {"url": {}}}), ..McpTestClient::newest(&open) };
+    let stranger = McpTestClient { key, ..shows.clone() }.send("tools/call", &params, 12, &[]).await;
     assert_eq!(stranger.json()["error"]["code"], -32602, "{stranger:?}");
     let done = shows.result("tools/call", params, 13).await;
     assert_eq!(done["structuredContent"]["status"], "done", "{done}");
@@ -481,7 +489,7 @@ async fn a_client_that_can_show_an_address_gets_one_that_decides_nothing() {
 #[tokio::test]
 async fn a_client_with_a_progress_token_hears_that_its_call_waits_and_then_the_outcome() {
     let open = open(rules("  - {capability: system.info, tier: approval_required}\n")).await;
-    let client = Client::older(&open, "2025-11-25").await;
+    let client = McpTestClient::older(&open, "2025-11-25").await;
     let params = json!({"name": "system_info", "arguments": {}, "_meta": {"progressToken": "p1"}});
     let mut line = TcpStream::connect(open.main).await.unwrap();
     line.write_all(client.request("tools/call", &params, 1, &[]).as_bytes()).await.unwrap();
@@ -500,9 +508,9 @@ async fn a_client_with_a_progress_token_hears_that_its_call_waits_and_then_the_o
 
 #[tokio::test]
 async fn those_who_listen_hear_when_their_tools_change_and_only_then() {
-    let open = open(Plan::default()).await;
-    let older = Client::older(&open, "2025-11-25").await;
-    let newest = Client::newest(&open);
+    let open = open(TestGatewayPlan::default()).await;
+    let older = McpTestClient::older(&open, "2025-11-25").await;
+    let newest = McpTestClient::newest(&open);
     let get = format!("GET /mcp HTTP/1.1\r\n{}\r\n", older.head("x", None, &[]));
     let listen = json!({"notifications": {"toolsListChanged": true}});
     let listen = newest.request("subscriptions/listen", &listen, 1, &[]);
@@ -517,7 +525,7 @@ async fn those_who_listen_hear_when_their_tools_change_and_only_then() {
     loops::tools::step(&house.gw).await;
     loops::tools::step(&house.gw).await;
     let stranger = sluice_core::AgentName::new("stranger").unwrap();
-    house.gw.store.freeze(sluice_store::Scope::Agent(stranger), ana(), "no".into()).await.unwrap();
+    house.gw.store.freeze(sluice_store::FreezeTarget::Agent(stranger), ana(), "no".into()).await.unwrap();
     loops::tools::step(&house.gw).await;
     for line in &mut lines {
         let heard = tokio::time::timeout(Duration::from_millis(200), line.read_u8()).await;
@@ -530,7 +538,7 @@ async fn those_who_listen_hear_when_their_tools_change_and_only_then() {
     for line in &mut lines {
         until(line, "notifications/tools/list_changed").await;
     }
-    house.gw.store.freeze(sluice_store::Scope::All, ana(), "stop".into()).await.unwrap();
+    house.gw.store.freeze(sluice_store::FreezeTarget::All, ana(), "stop".into()).await.unwrap();
     loops::tools::step(&house.gw).await;
     for line in &mut lines {
         until(line, "notifications/tools/list_changed").await;

@@ -9,20 +9,20 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use sluice_gateway::Gateway;
-use sluice_gateway::doors::http::route::Lane;
-use sluice_gateway::doors::http::{Door, serve};
+use sluice_gateway::doors::http::route::ListenerLane;
+use sluice_gateway::doors::http::{HttpDoor, serve};
 use sluice_gateway::loops;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::house::{HouseOn, OnServer, Plan};
-use crate::http::{Answer, ask};
+use crate::http::{RawHttpAnswer, ask};
+use crate::test_gateway::{OnPostgresServer, TestGatewayOn, TestGatewayPlan};
 
 /// Two gateways on one database, each with both of its doors open. Nothing runs in the background but what tells listeners
 /// about the record: a node learns of the other only by what it asks itself.
-pub(crate) struct Nodes {
-    pub(crate) house: HouseOn<OnServer>,
+pub(crate) struct TwoTestNodes {
+    pub(crate) house: TestGatewayOn<OnPostgresServer>,
     pub(crate) other: Arc<Gateway>,
     /// Main and stop listener of the first.
     pub(crate) a: [SocketAddr; 2],
@@ -32,19 +32,19 @@ pub(crate) struct Nodes {
     _tasks: JoinSet<()>,
 }
 
-impl Nodes {
+impl TwoTestNodes {
     /// Nothing where there is no server.
-    pub(crate) async fn open(plan: Plan) -> Option<Self> {
-        let house = HouseOn::<OnServer>::new(plan).await;
+    pub(crate) async fn open(plan: TestGatewayPlan) -> Option<Self> {
+        let house = TestGatewayOn::<OnPostgresServer>::new(plan).await;
         let other = house.beside("other").await?;
         let (ends, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         let mut addresses = Vec::new();
         for gw in [&house.gw, &other] {
-            for lane in [Lane::Main, Lane::Stop] {
+            for lane in [ListenerLane::Main, ListenerLane::Stop] {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 addresses.push(listener.local_addr().unwrap());
-                tasks.spawn(serve(Door::new(Arc::clone(gw), lane).unwrap(), listener, None, stopped.clone()));
+                tasks.spawn(serve(HttpDoor::new(Arc::clone(gw), lane).unwrap(), listener, None, stopped.clone()));
             }
             tasks.spawn(loops::events::run(Arc::clone(gw), stopped.clone()));
         }
@@ -53,7 +53,7 @@ impl Nodes {
     }
 
     /// An admin asks the first node.
-    pub(crate) async fn admin(&self, method: &str, path: &str, body: Option<Value>) -> Answer {
+    pub(crate) async fn admin(&self, method: &str, path: &str, body: Option<Value>) -> RawHttpAnswer {
         ask(self.a[0], method, path, &self.house.operator_token, body.as_ref()).await
     }
 

@@ -6,42 +6,53 @@ use serde_json::{Value, json};
 use sluice_core::capability::{Capability, Catalogue};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::refusal::Code;
-use sluice_core::rollback::Fingerprint;
+use sluice_core::rollback::ObjectFingerprint;
 use sluice_core::{CapabilityName, ServiceName};
-use sluice_gateway::corridor::Answer;
-use sluice_gateway::services::{Ask, Found, Performed, Prepared, ReadSource, Service, Trouble, Work};
+use sluice_gateway::corridor::CallOutcome;
+use sluice_gateway::services::{
+    BoxedFuture, CompletedWrite, LookupOutcome, PreparedWrite, ReadSource, Service, ServiceRead, WriteError,
+};
 
-use crate::house::{House, Plan};
+use crate::test_gateway::{TestGateway, TestGatewayPlan};
 
 /// Answers every read with what it was asked.
-struct Echo;
+struct EchoTestService;
 
-impl Service for Echo {
+impl Service for EchoTestService {
     fn offers(&self, capability: &CapabilityName) -> bool {
         capability.as_str().starts_with("parrot.")
     }
     fn reads_from(&self, _: &CapabilityName) -> ReadSource {
         ReadSource::OwnState
     }
-    fn read<'a>(&'a self, ask: &'a Ask) -> Work<'a, Result<Value, sluice_core::refusal::Refusal>> {
+    fn read<'a>(&'a self, ask: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, sluice_core::refusal::Refusal>> {
         Box::pin(async { Ok(Value::Object(ask.action.arguments().clone())) })
     }
-    fn prepare<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Prepared, Trouble>> {
-        Box::pin(async { Ok(Prepared::default()) })
+    fn prepare<'a>(&'a self, _: &'a Hold) -> BoxedFuture<'a, Result<PreparedWrite, WriteError>> {
+        Box::pin(async { Ok(PreparedWrite::default()) })
     }
-    fn perform<'a>(&'a self, _: Permit, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Result<Performed, Trouble>> {
-        Box::pin(async { Err(Trouble::Unclear) })
+    fn perform<'a>(
+        &'a self,
+        _: Permit,
+        _: &'a Hold,
+        _: Option<&'a [u8]>,
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
+        Box::pin(async { Err(WriteError::Unclear) })
     }
-    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
-        Box::pin(async { Found::Unknown })
+    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> BoxedFuture<'a, LookupOutcome> {
+        Box::pin(async { LookupOutcome::Unknown })
     }
-    fn present<'a>(&'a self, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Fingerprint, Trouble>> {
-        Box::pin(async { Err(Trouble::Unclear) })
+    fn current_fingerprint<'a>(
+        &'a self,
+        _: &'a Hold,
+        _: &'a [u8],
+    ) -> BoxedFuture<'a, Result<ObjectFingerprint, WriteError>> {
+        Box::pin(async { Err(WriteError::Unclear) })
     }
-    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> Work<'a, Result<Performed, Trouble>> {
-        Box::pin(async { Err(Trouble::Unclear) })
+    fn undo<'a>(&'a self, _: Permit, _: &'a Hold, _: &'a [u8]) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
+        Box::pin(async { Err(WriteError::Unclear) })
     }
-    fn forget<'a>(&'a self, _: &'a [u8]) -> Work<'a, ()> {
+    fn discard_undo_data<'a>(&'a self, _: &'a [u8]) -> BoxedFuture<'a, ()> {
         Box::pin(async {})
     }
 }
@@ -59,12 +70,12 @@ const SAY: &str = "- {name: parrot.say, effect: read, summary: Says it., params:
 #[tokio::test]
 async fn a_service_can_come_and_go_and_the_rules_know_it_at_once() {
     let agent = "rules:\n  - {capability: parrot.say, conditions: {word_in: [hush]}, tier: blocked}\n";
-    let house = House::new(Plan { agent: agent.into(), ..Plan::default() }).await;
+    let house = TestGateway::new(TestGatewayPlan { agent: agent.into(), ..TestGatewayPlan::default() }).await;
     let no = house.call("parrot.say", json!({"word": "hello"})).await.unwrap_err();
     assert_eq!(no.refusal.code(), Code::SchemaUnknownCapability);
-    house.gw.offer(parrot(), Arc::new(Echo), capabilities(SAY)).await.unwrap();
+    house.gw.offer(parrot(), Arc::new(EchoTestService), capabilities(SAY)).await.unwrap();
     let answer = house.call("parrot.say", json!({"word": "hello"})).await.unwrap();
-    let Answer::Done { result, .. } = answer else { panic!("{answer:?}") };
+    let CallOutcome::Done { result, .. } = answer else { panic!("{answer:?}") };
     assert_eq!(result, json!({"word": "hello"}));
     let no = house.call("parrot.say", json!({"word": "hush"})).await.unwrap_err();
     assert_eq!(no.refusal.code(), Code::PolicyBlocked);
@@ -77,12 +88,12 @@ async fn a_service_can_come_and_go_and_the_rules_know_it_at_once() {
 
 #[tokio::test]
 async fn a_name_that_is_taken_changes_nothing() {
-    let house = House::new(Plan::default()).await;
+    let house = TestGateway::new(TestGatewayPlan::default()).await;
     let thief = "- {name: system.time, service: parrot, effect: read, summary: Lies.}";
-    assert!(house.gw.offer(parrot(), Arc::new(Echo), capabilities(thief)).await.is_err());
-    assert!(matches!(house.call("system.time", json!({})).await.unwrap(), Answer::Done { .. }));
+    assert!(house.gw.offer(parrot(), Arc::new(EchoTestService), capabilities(thief)).await.is_err());
+    assert!(matches!(house.call("system.time", json!({})).await.unwrap(), CallOutcome::Done { .. }));
     let stranger = "- {name: cat.say, effect: read, summary: Meows.}";
-    assert!(house.gw.offer(parrot(), Arc::new(Echo), capabilities(stranger)).await.is_err());
+    assert!(house.gw.offer(parrot(), Arc::new(EchoTestService), capabilities(stranger)).await.is_err());
     assert_eq!(house.call("parrot.say", json!({})).await.unwrap_err().refusal.code(), Code::SchemaUnknownCapability);
 }
 
@@ -91,9 +102,9 @@ async fn what_a_capability_says_of_itself_only_makes_the_default_stricter() {
     let careful = "- {name: parrot.say, effect: read, summary: Says it., usual: approval_required}\n\
                    - {name: parrot.sing, effect: read, summary: Sings., usual: approval_required}";
     let agent = "rules:\n  - {capability: parrot.sing, tier: autonomous}\n";
-    let house = House::new(Plan { agent: agent.into(), ..Plan::default() }).await;
-    house.gw.offer(parrot(), Arc::new(Echo), capabilities(careful)).await.unwrap();
+    let house = TestGateway::new(TestGatewayPlan { agent: agent.into(), ..TestGatewayPlan::default() }).await;
+    house.gw.offer(parrot(), Arc::new(EchoTestService), capabilities(careful)).await.unwrap();
     let answer = house.call("parrot.say", json!({})).await.unwrap();
-    assert!(matches!(answer, Answer::Awaiting { .. }), "{answer:?}");
-    assert!(matches!(house.call("parrot.sing", json!({})).await.unwrap(), Answer::Done { .. }));
+    assert!(matches!(answer, CallOutcome::Awaiting { .. }), "{answer:?}");
+    assert!(matches!(house.call("parrot.sing", json!({})).await.unwrap(), CallOutcome::Done { .. }));
 }

@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use sluice_core::ids::{ConnectionName, SecretName};
-use sluice_core::{Actor, NodeName, PersonName, Span};
-use sluice_gateway::egress::ssrf::Net;
-use sluice_gateway::egress::wire::{Dial, Resolve, SystemDialer, Wire, trust};
-use sluice_gateway::egress::{Connection, Egress, HostPattern};
-use sluice_gateway::open::World;
-use sluice_gateway::rooms::leak::{NoPatterns, Scan};
-use sluice_gateway::services::Work;
-use sluice_gateway::vault::{NewValue, Scope, Secret, Source, Vault};
+use sluice_core::{Actor, Millis, NodeName, PersonName};
+use sluice_gateway::egress::ssrf::IpNetwork;
+use sluice_gateway::egress::transport::{EgressTransport, HostResolver, SystemDialer, TcpDialer, trust};
+use sluice_gateway::egress::{Egress, EgressConnection, HostPattern};
+use sluice_gateway::open::GatewayDeps;
+use sluice_gateway::rooms::leak::{EmptyLeakScanner, LeakScanner};
+use sluice_gateway::services::BoxedFuture;
+use sluice_gateway::vault::{NewSecretValue, RootKeySource, SecretScope, SecretValue, Vault};
 use sluice_store::Store;
 use sluice_testkit::clock::ManualClock;
 use sluice_testkit::ids::{CountingIds, SeededEntropy};
@@ -30,20 +30,20 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// Names that mean what a test says: one list of addresses per look-up, the last one for ever.
 #[derive(Default)]
-pub struct Names {
+pub struct TestDnsNames {
     known: Mutex<HashMap<String, Vec<Vec<IpAddr>>>>,
     pub asked: AtomicUsize,
 }
 
-impl Names {
+impl TestDnsNames {
     pub fn mean(&self, name: &str, answers: &[&[&str]]) {
         let parse = |list: &&[&str]| list.iter().map(|text| text.parse().unwrap()).collect();
         self.known.lock().unwrap().insert(name.into(), answers.iter().map(parse).collect());
     }
 }
 
-impl Resolve for Names {
-    fn resolve<'a>(&'a self, host: &'a str, _: u16) -> Work<'a, std::io::Result<Vec<IpAddr>>> {
+impl HostResolver for TestDnsNames {
+    fn resolve<'a>(&'a self, host: &'a str, _: u16) -> BoxedFuture<'a, std::io::Result<Vec<IpAddr>>> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let mut known = self.known.lock().unwrap();
         let found = known.get_mut(host).map(|answers| {
@@ -56,12 +56,12 @@ impl Resolve for Names {
 
 /// Remembers every address that was dialled. Only loopback is really reached: tests have no other network.
 #[derive(Default)]
-pub struct Recorder {
+pub struct DialRecorder {
     pub dialled: Mutex<Vec<SocketAddr>>,
 }
 
-impl Dial for Recorder {
-    fn dial(&self, address: SocketAddr) -> Work<'_, std::io::Result<TcpStream>> {
+impl TcpDialer for DialRecorder {
+    fn dial(&self, address: SocketAddr) -> BoxedFuture<'_, std::io::Result<TcpStream>> {
         self.dialled.lock().unwrap().push(address);
         if address.ip().to_canonical().is_loopback() || address.ip().to_canonical().is_unspecified() {
             return Box::pin(async move { SystemDialer.dial(address).await });
@@ -71,13 +71,13 @@ impl Dial for Recorder {
 }
 
 /// A way out with everything around it in the hands of a test.
-pub struct Out {
+pub struct TestEgress {
     pub egress: Arc<Egress>,
     pub vault: Arc<Vault>,
     pub store: Arc<Store>,
     pub clock: ManualClock,
-    pub names: Arc<Names>,
-    pub dialler: Arc<Recorder>,
+    pub names: Arc<TestDnsNames>,
+    pub dialler: Arc<DialRecorder>,
     pub folder: tempfile::TempDir,
 }
 
@@ -89,51 +89,51 @@ pub fn named(name: &str) -> ConnectionName {
     ConnectionName::new(name).unwrap()
 }
 
-impl Out {
+impl TestEgress {
     pub async fn new() -> Self {
-        Self::with(None, Arc::new(NoPatterns)).await
+        Self::with(None, Arc::new(EmptyLeakScanner)).await
     }
 
-    pub async fn with(ca: Option<&Path>, scan: Arc<dyn Scan>) -> Self {
+    pub async fn with(ca: Option<&Path>, scan: Arc<dyn LeakScanner>) -> Self {
         let clock = ManualClock::default();
         Self::at(tempfile::tempdir().unwrap(), clock, ca, scan).await
     }
 
-    async fn at(folder: tempfile::TempDir, clock: ManualClock, ca: Option<&Path>, scan: Arc<dyn Scan>) -> Self {
+    async fn at(folder: tempfile::TempDir, clock: ManualClock, ca: Option<&Path>, scan: Arc<dyn LeakScanner>) -> Self {
         let shared: Arc<dyn sluice_core::Clock> = Arc::new(clock.clone());
         let path = folder.path().join("sluice.db");
         let store = Arc::new(Store::open_file(&path, NodeName::new("gw").unwrap(), Arc::clone(&shared)).unwrap());
         let seed = u64::try_from(sluice_core::Clock::now(&clock).as_millis()).unwrap();
-        let world = World {
+        let world = GatewayDeps {
             clock: shared,
             ids: Arc::new(CountingIds::after(seed)),
             entropy: Arc::new(SeededEntropy::new(seed)),
             release: "0.0.0",
         };
-        let source = Source::File(folder.path().join("root.key"));
+        let source = RootKeySource::File(folder.path().join("root.key"));
         let vault = Arc::new(Vault::open(Arc::clone(&store), &world, source, None).await.unwrap());
-        let (names, dialler) = (Arc::new(Names::default()), Arc::new(Recorder::default()));
-        let wire = Wire::new(names.clone(), dialler.clone(), trust(ca).unwrap());
+        let (names, dialler) = (Arc::new(TestDnsNames::default()), Arc::new(DialRecorder::default()));
+        let wire = EgressTransport::new(names.clone(), dialler.clone(), trust(ca).unwrap());
         let egress = Arc::new(Egress::new(Arc::clone(&store), Arc::clone(&vault), scan, wire, &world));
         Self { egress, vault, store, clock, names, dialler, folder }
     }
 
     /// The gateway stops and comes back.
-    pub async fn restart(self, off: Span) -> Self {
+    pub async fn restart(self, off: Millis) -> Self {
         let Self { egress, vault, store, clock, folder, .. } = self;
         let connections = egress.connections();
         drop((egress, vault, store));
         clock.restart(off);
-        let out = Self::at(folder, clock, None, Arc::new(NoPatterns)).await;
-        connections.iter().for_each(|connection| out.egress.open(Connection::clone(connection)));
+        let out = Self::at(folder, clock, None, Arc::new(EmptyLeakScanner)).await;
+        connections.iter().for_each(|connection| out.egress.open(EgressConnection::clone(connection)));
         out
     }
 
     pub async fn secret(&self, name: &str, value: &str, hosts: &[&str]) {
         let hosts: Vec<String> = hosts.iter().map(|&host| host.into()).collect();
-        let scope = Scope::new(vec!["network.*".into(), "proxy.*".into()], &hosts).unwrap();
-        let (value, overlap) = (Secret::new(value.into()), Span::from_hours(1));
-        let new = NewValue { value, kind: None, scope: Some(scope), overlap };
+        let scope = SecretScope::new(vec!["network.*".into(), "proxy.*".into()], &hosts).unwrap();
+        let (value, overlap) = (SecretValue::new(value.into()), Millis::from_hours(1));
+        let new = NewSecretValue { value, kind: None, scope: Some(scope), overlap };
         self.vault.set(&SecretName::new(name).unwrap(), new, ana()).await.unwrap();
     }
 
@@ -143,20 +143,20 @@ impl Out {
 }
 
 /// A connection to a loopback server by its address, as wide as can be.
-pub fn wide(upstream: &Upstream) -> Connection {
-    let mut connection = Connection::new(named("web"), vec![HostPattern::parse("127.0.0.1").unwrap()]);
+pub fn wide(upstream: &LoopbackUpstream) -> EgressConnection {
+    let mut connection = EgressConnection::new(named("web"), vec![HostPattern::parse("127.0.0.1").unwrap()]);
     connection.ports = vec![upstream.address.port()];
     connection.plain_http = true;
     connection.methods = sluice_gateway::egress::allow::METHODS.to_vec();
-    connection.allow_addresses = vec![Net::parse("127.0.0.1").unwrap()];
-    connection.limits = sluice_core::throttle::Limits::NONE;
-    connection.timeout = Span::from_secs(20);
-    connection.idle_timeout = Span::from_secs(10);
+    connection.allow_addresses = vec![IpNetwork::parse("127.0.0.1").unwrap()];
+    connection.limits = sluice_core::throttle::ConnectionLimits::NONE;
+    connection.timeout = Millis::from_secs(20);
+    connection.idle_timeout = Millis::from_secs(10);
     connection
 }
 
 /// A server on loopback that does as it is told.
-pub struct Upstream {
+pub struct LoopbackUpstream {
     pub address: SocketAddr,
     pub accepted: Arc<AtomicUsize>,
     /// Heads of all requests, with their bodies.
@@ -164,7 +164,7 @@ pub struct Upstream {
     _tasks: JoinSet<()>,
 }
 
-impl Upstream {
+impl LoopbackUpstream {
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
@@ -245,9 +245,9 @@ pub fn answer(status: &str, headers: &str, body: &str) -> Vec<u8> {
 
 /// Keeps every line that is logged.
 #[derive(Clone, Default)]
-pub struct Kept(pub Arc<Mutex<Vec<u8>>>);
+pub struct CapturedLogLines(pub Arc<Mutex<Vec<u8>>>);
 
-impl Write for Kept {
+impl Write for CapturedLogLines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -257,7 +257,7 @@ impl Write for Kept {
     }
 }
 
-impl<'a> MakeWriter<'a> for Kept {
+impl<'a> MakeWriter<'a> for CapturedLogLines {
     type Writer = Self;
     fn make_writer(&'a self) -> Self {
         self.clone()

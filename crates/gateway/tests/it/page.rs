@@ -3,38 +3,38 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_gateway::channels;
-use sluice_gateway::loops::outbox::Outbox;
+use sluice_gateway::loops::outbox::OutboxLoop;
 
-use crate::house::Plan;
-use crate::http::{Answer, Open, ask, open, raw};
+use crate::http::{OpenTestGateway, RawHttpAnswer, ask, open, raw};
 use crate::mail;
-use crate::telegram::{ANA, ASKS, Service, TOKEN};
+use crate::telegram::{ANA, ASKS, TOKEN, TelegramStub};
+use crate::test_gateway::TestGatewayPlan;
 
 const PEOPLE: &str = "approvals:\n  page: https://gate.example\n  people:\n    - {name: ana, telegram: 1001}\n";
 
 /// An open house with a bot, whose letters carry links.
-struct Paged {
-    open: Open,
-    service: Service,
+struct LinkPageFixture {
+    open: OpenTestGateway,
+    service: TelegramStub,
     _token: tempfile::TempDir,
 }
 
-impl Paged {
+impl LinkPageFixture {
     async fn new(config: &str) -> Self {
-        let service = Service::start().await;
+        let service = TelegramStub::start().await;
         let files = tempfile::tempdir().unwrap();
         let token = files.path().join("token");
         std::fs::write(&token, TOKEN).unwrap();
         let config = format!("{config}telegram: {{token_file: {}, api: \"{}\"}}\n", token.display(), service.url);
-        let open = open(Plan { config, agent: ASKS.into(), ..Plan::default() }).await;
+        let open = open(TestGatewayPlan { config, agent: ASKS.into(), ..TestGatewayPlan::default() }).await;
         Self { open, service, _token: files }
     }
 
     async fn tell(&self) {
         let channels = channels::configured(&self.open.house.gw.config).unwrap();
-        Outbox::new(channels).step(&self.open.house.gw).await.unwrap();
+        OutboxLoop::new(channels).step(&self.open.house.gw).await.unwrap();
     }
 
     /// A write that needs a person, with what the agent says about it.
@@ -42,7 +42,7 @@ impl Paged {
         let arguments = json!({"path": self.open.house.path(name), "content": "<b>hello</b>"});
         let wish = json!({"capability": "filesystem.write", "arguments": arguments, "reason": reason, "wait_ms": 0});
         let answer = self.open.house.wish(wish).await.unwrap();
-        let sluice_gateway::corridor::Answer::Awaiting { approval, .. } = answer else { panic!("{answer:?}") };
+        let sluice_gateway::corridor::CallOutcome::Awaiting { approval, .. } = answer else { panic!("{answer:?}") };
         self.tell().await;
         approval.to_string()
     }
@@ -61,7 +61,7 @@ impl Paged {
         found.first().unwrap_or_else(|| panic!("no link in {letter}")).clone()
     }
 
-    async fn visit(&self, method: &str, path: &str, more: &str, body: &str) -> Answer {
+    async fn visit(&self, method: &str, path: &str, more: &str, body: &str) -> RawHttpAnswer {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: gate.example\r\nconnection: close\r\n{more}content-length: {}\r\n\r\n{body}",
             body.len()
@@ -69,12 +69,12 @@ impl Paged {
         raw(self.open.main, request.as_bytes()).await
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    async fn get(&self, path: &str) -> RawHttpAnswer {
         self.visit("GET", path, "", "").await
     }
 
     /// Sends the form of a page as a browser does.
-    async fn answer(&self, path: &str, page: &Answer, answer: &str, words: &str) -> Answer {
+    async fn answer(&self, path: &str, page: &RawHttpAnswer, answer: &str, words: &str) -> RawHttpAnswer {
         let body = format!("page={}&answer={}&words={}", proof(page), plus(answer), plus(words));
         self.visit("POST", path, BROWSER, &body).await
     }
@@ -92,7 +92,7 @@ fn plus(text: &str) -> String {
 }
 
 /// What a page proves it showed.
-fn proof(page: &Answer) -> String {
+fn proof(page: &RawHttpAnswer) -> String {
     let (_, rest) = page.body.split_once("name=\"page\" value=\"").unwrap_or_else(|| panic!("{page:?}"));
     rest.split('"').next().unwrap().to_owned()
 }
@@ -108,7 +108,7 @@ fn addresses(text: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_link_opens_a_page_that_asks_again_and_its_form_decides_as_that_person() {
-    let paged = Paged::new(PEOPLE).await;
+    let paged = LinkPageFixture::new(PEOPLE).await;
     let id = paged.write("report.txt", Some("The user asked.\n1  Allow once")).await;
     let letter = paged.service.letter()["text"].as_str().unwrap().to_owned();
     assert!(
@@ -166,7 +166,7 @@ async fn a_link_opens_a_page_that_asks_again_and_its_form_decides_as_that_person
 #[tokio::test]
 async fn the_bound_of_a_standing_approval_is_chosen_on_the_page() {
     for (bound, covers) in [("", "on /"), ("&bound=1", "on /"), ("&bound=2", "on known files in /")] {
-        let paged = Paged::new(PEOPLE).await;
+        let paged = LinkPageFixture::new(PEOPLE).await;
         let id = paged.write("report.txt", None).await;
         let link = paged.link();
         let page = paged.get(&link).await;
@@ -177,7 +177,7 @@ async fn the_bound_of_a_standing_approval_is_chosen_on_the_page() {
         assert_eq!(paged.visit("POST", &link, BROWSER, &body).await.status, 303);
         let given = paged.open.house.gw.store.allowances(9).await.unwrap();
         assert_eq!(given.len(), 1);
-        assert!(given[0].words().starts_with(&format!("`filesystem.write` {covers}")), "{}", given[0].words());
+        assert!(given[0].describe().starts_with(&format!("`filesystem.write` {covers}")), "{}", given[0].describe());
     }
 }
 
@@ -189,12 +189,12 @@ async fn opening_every_address_in_every_message_changes_nothing() {
          email: {{smtp_host: 127.0.0.1, smtp_port: {port}, smtp_security: off, from: gate@example.test}}\n\
          batch: {{services: {{filesystem: {{limit: 2, window: 10m}}}}}}\n"
     );
-    let paged = Paged::new(&config).await;
+    let paged = LinkPageFixture::new(&config).await;
     let mut ids = vec![paged.request("ls -l").await];
     for n in 0..5 {
         ids.push(paged.write(&format!("f{n}"), Some("https://gate.example/a/forged?answer=1")).await);
     }
-    paged.open.house.pass(Span::from_mins(11));
+    paged.open.house.pass(Millis::from_mins(11));
     paged.tell().await;
     let mut messages: Vec<String> =
         taken.lock().unwrap().iter().map(|mail| mail.replace("=\n", "").replace("=3D", "=")).collect();
@@ -230,7 +230,7 @@ async fn opening_every_address_in_every_message_changes_nothing() {
 
 #[tokio::test]
 async fn a_form_that_is_not_of_the_page_decides_nothing() {
-    let paged = Paged::new(PEOPLE).await;
+    let paged = LinkPageFixture::new(PEOPLE).await;
     let first = paged.request("one").await;
     let other = paged.link();
     let theirs = paged.get(&other).await;
@@ -268,7 +268,7 @@ async fn a_form_that_is_not_of_the_page_decides_nothing() {
     }
     let evil = "GET /a/x HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n";
     assert_eq!(raw(paged.open.main, evil.as_bytes()).await.status, 403);
-    paged.open.house.pass(Span::from_mins(31));
+    paged.open.house.pass(Millis::from_mins(31));
     assert_eq!(paged.answer(&link, &page, "1", "").await.status, 409, "a page left open is looked at anew");
     assert_eq!((paged.state(&id).await, paged.state(&first).await), ("pending".into(), "pending".into()));
     let fresh = paged.get(&link).await;
@@ -278,7 +278,7 @@ async fn a_form_that_is_not_of_the_page_decides_nothing() {
 
 #[tokio::test]
 async fn what_a_page_may_approve_follows_the_channel_and_silence_and_others_are_shown() {
-    let paged = Paged::new(&format!("{PEOPLE}  telegram_ceiling: low\n")).await;
+    let paged = LinkPageFixture::new(&format!("{PEOPLE}  telegram_ceiling: low\n")).await;
     let id = paged.request("ls").await;
     let (link, low) = (paged.link(), "cannot be approved here");
     let page = paged.get(&link).await;
@@ -291,7 +291,7 @@ async fn what_a_page_may_approve_follows_the_channel_and_silence_and_others_are_
     assert_eq!(paged.state(&id).await, "denied");
     let late = paged.request("other").await;
     let link = paged.link();
-    paged.open.house.pass(Span::from_hours(2));
+    paged.open.house.pass(Millis::from_hours(2));
     let page = paged.get(&link).await;
     assert!(page.body.contains("<h2>Over</h2>") && page.body.contains("Nobody answered in time"), "{}", page.body);
     assert_eq!(paged.state(&late).await, "pending", "looking did not even write that down");
@@ -306,7 +306,7 @@ async fn what_a_page_may_approve_follows_the_channel_and_silence_and_others_are_
 #[tokio::test]
 async fn two_people_need_two_links_and_a_group_gets_none() {
     let config = "approvals:\n  page: https://gate.example\n  two_people: always\n  people:\n    - {name: ana, telegram: 1001}\n    - {name: dan, telegram: 1002}\n    - {name: eve, telegram: 1003, chat: -500}\n";
-    let paged = Paged::new(config).await;
+    let paged = LinkPageFixture::new(config).await;
     let id = paged.request("ls").await;
     let letters: Vec<Value> = paged.service.with(|kept| kept.messages.clone());
     let of = |chat: i64| {
@@ -319,7 +319,7 @@ async fn two_people_need_two_links_and_a_group_gets_none() {
         let page = paged.get(&ana).await;
         assert!(page.body.contains("Two different people"), "{}", page.body);
         let said = paged.answer(&ana, &page, "1", "").await;
-        assert!(said.status == 200 && said.body.contains("1 of 2 people have said yes"), "{said:?}");
+        assert!(said.status == 200 && said.body.contains("1 of 2 people have approved"), "{said:?}");
     }
     assert_eq!(paged.state(&id).await, "pending", "twice the same person is one");
     let page = paged.get(&dan).await;
@@ -329,7 +329,7 @@ async fn two_people_need_two_links_and_a_group_gets_none() {
 
 #[tokio::test]
 async fn what_must_not_leave_is_in_no_letter_and_on_no_page_and_cannot_be_approved_there() {
-    let paged = Paged::new(PEOPLE).await;
+    let paged = LinkPageFixture::new(PEOPLE).await;
     let secret = concat!("AKIA", "QYLPMN5HHHFPZAM2");
     let id = paged.request(&format!("aws configure set aws_access_key_id {secret}")).await;
     let letter = paged.service.letter();
@@ -342,15 +342,15 @@ async fn what_must_not_leave_is_in_no_letter_and_on_no_page_and_cannot_be_approv
     assert!(page.body.contains("must not leave") && !page.body.contains("Allow once"), "{}", page.body);
     for answer in ["1", "2", "6"] {
         let refused = paged.answer(&link, &page, answer, "").await;
-        assert!(refused.body.contains("could not be shown whole"), "{refused:?}");
+        assert!(refused.body.contains("could not be shown in full"), "{refused:?}");
     }
     paged.service.write(ANA, &letter, "1");
     paged.service.write(ANA, &letter, "what is this?");
     let bot = channels::configured(&paged.open.house.gw.config).unwrap().remove(0);
-    bot.hear(&paged.open.house.gw).await.unwrap();
+    bot.receive_answers(&paged.open.house.gw).await.unwrap();
     assert_eq!(paged.state(&id).await, "pending", "{}", paged.service.last_said());
     paged.service.press(ANA, &letter, "3");
-    bot.hear(&paged.open.house.gw).await.unwrap();
+    bot.receive_answers(&paged.open.house.gw).await.unwrap();
     assert_eq!(paged.state(&id).await, "denied");
     paged.tell().await;
     let entries = paged.open.house.entries().await;
@@ -364,7 +364,7 @@ async fn what_must_not_leave_is_in_no_letter_and_on_no_page_and_cannot_be_approv
 
 #[tokio::test]
 async fn a_secret_in_a_reason_is_kept_from_the_chat_too() {
-    let paged = Paged::new(PEOPLE).await;
+    let paged = LinkPageFixture::new(PEOPLE).await;
     let secret = concat!("AKIA", "QYLPMN5HHHFPZAM2");
     paged.write("a", Some(&format!("I found the key {secret}"))).await;
     let text = paged.service.letter()["text"].as_str().unwrap().to_owned();

@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use sluice_gateway::channels::Channel as _;
-use sluice_gateway::channels::telegram::Telegram;
-use sluice_gateway::loops::outbox::Outbox;
+use sluice_gateway::channels::telegram::TelegramChannel;
+use sluice_gateway::loops::outbox::OutboxLoop;
 
 use crate::accounts::counterpart;
-use crate::house::{House, Plan};
 use crate::http::raw;
 use crate::telegram::{ANA, ASKS, PEOPLE, button};
+use crate::test_gateway::{TestGateway, TestGatewayPlan};
 
 /// Of its own for each run: the server keeps what it was told.
-fn token(house: &House) -> String {
+fn token(house: &TestGateway) -> String {
     let run = house.folder.path().file_name().unwrap().to_string_lossy().replace(|c: char| !c.is_alphanumeric(), "");
     format!("123:{run}")
 }
@@ -41,17 +41,19 @@ async fn sent(address: &str, token: &str) -> Vec<Value> {
 #[tokio::test]
 async fn somebody_elses_telegram_takes_the_question_and_brings_the_press_and_the_reply() {
     let Some(address) = counterpart("SLUICE_TEST_TELEGRAM") else { return };
-    let house = House::new(Plan { config: PEOPLE.into(), agent: ASKS.into(), ..Plan::default() }).await;
+    let house =
+        TestGateway::new(TestGatewayPlan { config: PEOPLE.into(), agent: ASKS.into(), ..TestGatewayPlan::default() })
+            .await;
     let (file, token) = (house.folder.path().join("token"), token(&house));
     std::fs::write(&file, &token).unwrap();
-    let telegram = Arc::new(Telegram::new(&file, &format!("http://{address}")).unwrap());
-    let outbox = Outbox::new(vec![telegram.clone()]);
+    let telegram = Arc::new(TelegramChannel::new(&file, &format!("http://{address}")).unwrap());
+    let outbox = OutboxLoop::new(vec![telegram.clone()]);
     let person = json!({"id": ANA, "is_bot": false, "first_name": "Ana"});
     let chat = json!({"id": ANA, "type": "private", "first_name": "Ana"});
     for (name, note) in [("pressed", false), ("replied", true)] {
         let arguments = json!({"path": house.path(name), "content": "hello"});
         let answer = house.call("filesystem.write", arguments).await.unwrap();
-        let sluice_gateway::corridor::Answer::Awaiting { approval, .. } = answer else { panic!("{answer:?}") };
+        let sluice_gateway::corridor::CallOutcome::Awaiting { approval, .. } = answer else { panic!("{answer:?}") };
         outbox.step(&house.gw).await.unwrap();
         let letter = sent(&address, &token).await.pop().unwrap();
         let original = json!({"message_id": letter["messageId"], "chat": chat, "text": letter["message"]["text"]});
@@ -62,7 +64,7 @@ async fn somebody_elses_telegram_takes_the_question_and_brings_the_press_and_the
             let press = json!({"botToken": token, "from": person, "date": 1, "data": button(&letter["message"], "1"), "message": original});
             side(&address, "/sendCallback", press).await;
         }
-        telegram.hear(&house.gw).await.unwrap();
+        telegram.receive_answers(&house.gw).await.unwrap();
         let card = house.gw.store.approval(approval).await.unwrap().unwrap().approval;
         assert_eq!((card.state.word(), card.note.as_deref()), ("approved", note.then_some("only this one")));
         outbox.step(&house.gw).await.unwrap();

@@ -5,41 +5,41 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sluice_gateway::Gateway;
-use sluice_gateway::channels::{Channel, Fault, Letter};
+use sluice_gateway::channels::{ApprovalMessage, Channel, ChannelError};
 use sluice_gateway::loops::outbox::listen;
-use sluice_gateway::services::Work;
+use sluice_gateway::services::BoxedFuture;
 use tokio::sync::watch;
 
-use crate::house::{House, Plan};
+use crate::test_gateway::{TestGateway, TestGatewayPlan};
 
 /// A server that has nothing to say and says so at once.
 #[derive(Debug, Default)]
-struct Hasty {
+struct HastyTestServer {
     asked: AtomicUsize,
 }
 
-impl Channel for Hasty {
+impl Channel for HastyTestServer {
     fn name(&self) -> &'static str {
         "telegram"
     }
 
-    fn room(&self) -> usize {
+    fn max_message_chars(&self) -> usize {
         4_000
     }
 
-    fn show<'a>(&'a self, _: &'a Letter) -> Work<'a, Result<String, Fault>> {
+    fn show<'a>(&'a self, _: &'a ApprovalMessage) -> BoxedFuture<'a, Result<String, ChannelError>> {
         Box::pin(std::future::ready(Ok("1".into())))
     }
 
-    fn edit<'a>(&'a self, _: &'a str, _: &'a str, _: &'a str) -> Work<'a, Result<(), Fault>> {
+    fn edit<'a>(&'a self, _: &'a str, _: &'a str, _: &'a str) -> BoxedFuture<'a, Result<(), ChannelError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn say<'a>(&'a self, _: &'a str, _: Option<&'a str>, _: &'a str) -> Work<'a, Result<(), Fault>> {
+    fn say<'a>(&'a self, _: &'a str, _: Option<&'a str>, _: &'a str) -> BoxedFuture<'a, Result<(), ChannelError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn hear<'a>(&'a self, _: &'a Gateway) -> Work<'a, Result<(), Fault>> {
+    fn receive_answers<'a>(&'a self, _: &'a Gateway) -> BoxedFuture<'a, Result<(), ChannelError>> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         Box::pin(async {
             tokio::task::yield_now().await;
@@ -50,8 +50,8 @@ impl Channel for Hasty {
 
 #[tokio::test]
 async fn a_server_that_answers_at_once_is_asked_twice_a_second() {
-    let house = House::new(Plan::default()).await;
-    let channel = Arc::new(Hasty::default());
+    let house = TestGateway::new(TestGatewayPlan::default()).await;
+    let channel = Arc::new(HastyTestServer::default());
     let (stop, stopped) = watch::channel(false);
     let listening = listen(Arc::clone(&house.gw), Arc::clone(&channel) as Arc<dyn Channel>, stopped);
     // Without a floor it would be asked some ten thousand times; however slow the machine is, never more often than this.

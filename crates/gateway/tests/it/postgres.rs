@@ -2,9 +2,9 @@
 
 #![allow(clippy::duplicate_mod, reason = "each story is told on both engines")]
 
-pub mod house {
-    pub use crate::house::*;
-    pub type House = HouseOn<OnServer>;
+pub mod test_gateway {
+    pub use crate::test_gateway::*;
+    pub type TestGateway = TestGatewayOn<OnPostgresServer>;
 }
 
 #[path = "freeze.rs"]

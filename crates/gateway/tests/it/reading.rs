@@ -5,13 +5,13 @@ use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 use sluice_core::capability::{Catalogue, ParamKind};
-use sluice_core::policy::Question;
+use sluice_core::policy::PolicyInput;
 use sluice_core::refusal::Code;
 use sluice_core::{CapabilityName, Tier};
-use sluice_gateway::No;
-use sluice_gateway::corridor::Answer;
+use sluice_gateway::CallError;
+use sluice_gateway::corridor::CallOutcome;
 
-use crate::house::{House, Plan, ana, clerk};
+use crate::test_gateway::{TestGateway, TestGatewayPlan, ana, clerk};
 
 const CANARY: &str = "the canary sings";
 
@@ -38,8 +38,12 @@ fn capabilities() -> Vec<String> {
 }
 
 /// A house in which reads below `secret` have this tier, and everything else is free.
-async fn house(tier: &str) -> House {
-    let house = House::new(Plan { config: "batch: {services: {filesystem: off}}\n".into(), ..Plan::default() }).await;
+async fn house(tier: &str) -> TestGateway {
+    let house = TestGateway::new(TestGatewayPlan {
+        config: "batch: {services: {filesystem: off}}\n".into(),
+        ..TestGatewayPlan::default()
+    })
+    .await;
     fs::create_dir_all(house.work().join("secret/sub")).unwrap();
     for name in ["secret/key.txt", "secret/sub/deep.txt"] {
         fs::write(house.work().join(name), CANARY).unwrap();
@@ -56,16 +60,20 @@ async fn house(tier: &str) -> House {
 }
 
 /// Everything an agent hears of a call, carried out if it is free.
-async fn heard(house: &mut House, capability: &str, arguments: Value) -> (Result<Answer, No>, String) {
+async fn heard(
+    house: &mut TestGateway,
+    capability: &str,
+    arguments: Value,
+) -> (Result<CallOutcome, CallError>, String) {
     let answer = house.call(capability, arguments).await;
     house.let_go().await;
     let mut text = match &answer {
-        Ok(Answer::Done { result, .. }) => result.to_string(),
+        Ok(CallOutcome::Done { result, .. }) => result.to_string(),
         Ok(_) => String::new(),
         Err(no) => no.refusal.to_string(),
     };
-    if let Ok(Answer::Held { hold, .. }) = &answer {
-        text += &house.gw.store.result(*hold).await.unwrap().unwrap_or_default();
+    if let Ok(CallOutcome::Held { hold, .. }) = &answer {
+        text += &house.gw.store.hold_result(*hold).await.unwrap().unwrap_or_default();
     }
     (answer, text)
 }
@@ -102,7 +110,7 @@ async fn a_read_that_needs_a_person_needs_one_whatever_reads() {
             // A copy of a folder is impossible, and a person need not hear of it.
             let impossible = matches!(&answer, Err(no) if no.refusal.code() != Code::PolicyBlocked) && path == "secret";
             if tells && !impossible {
-                assert!(matches!(answer, Ok(Answer::Awaiting { .. })), "{capability} of {path}: {answer:?}");
+                assert!(matches!(answer, Ok(CallOutcome::Awaiting { .. })), "{capability} of {path}: {answer:?}");
             }
             assert!(!house.work().join("out.txt").exists(), "{capability} of {path}");
         }
@@ -158,7 +166,7 @@ async fn explain_shows_the_read_that_decided() {
     let arguments = json!({"source": house.path("secret/key.txt"), "destination": house.path("out.txt")});
     let policy = house.gw.policy.get();
     let agent = clerk();
-    let explained = policy.explain(&Question::new(&agent, &name, arguments.as_object().unwrap(), house.gw.now()));
+    let explained = policy.explain(&PolicyInput::new(&agent, &name, arguments.as_object().unwrap(), house.gw.now()));
     assert_eq!((explained.tier, explained.verdict.tier), (Tier::Blocked, Tier::Autonomous));
     let [read] = explained.reads.as_slice() else { panic!("{:?}", explained.reads) };
     assert_eq!((read.tier, read.reason.as_deref()), (Tier::Blocked, Some("keep out")));

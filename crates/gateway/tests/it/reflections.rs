@@ -7,15 +7,15 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use sluice_content::leak::LiveSecrets;
 use sluice_core::ids::{JobId, SecretName};
-use sluice_core::{CallId, ServiceName, Span};
-use sluice_gateway::corridor::Answer;
-use sluice_gateway::egress::{Placement, Request, Scope};
-use sluice_gateway::intake::{Incoming, Reader, Taken};
+use sluice_core::{CallId, Millis, ServiceName};
+use sluice_gateway::corridor::CallOutcome;
+use sluice_gateway::egress::{CredentialPlacement, EgressRequest, TicketScope};
+use sluice_gateway::intake::{ContentRecipient, IncomingItem, IntakeOutcome};
 use sluice_gateway::rooms::leak::of_formats;
-use sluice_gateway::vault::{NewValue, Scope as SecretScope, Secret};
+use sluice_gateway::vault::{NewSecretValue, SecretScope, SecretValue};
 
-use crate::house::{House, Plan, ana, clerk};
-use crate::outside::{Out, Upstream, answer, named, wide};
+use crate::outside::{LoopbackUpstream, TestEgress, answer, named, wide};
+use crate::test_gateway::{TestGateway, TestGatewayPlan, ana, clerk};
 
 /// Letters and digits only, so that every other character in an answer can be left out before looking for it.
 const SECRET: &str = "Zq3vK8mPw2Lx7Ry5Tn9Bd4Hf";
@@ -76,16 +76,16 @@ fn holds_nothing(text: &str, spelled: &str, how: &str) {
     assert_eq!(known.scrub_text(text), None, "{how}: {text}");
 }
 
-fn plan(upstream: &Upstream) -> Plan {
+fn plan(upstream: &LoopbackUpstream) -> TestGatewayPlan {
     let port = upstream.address.port();
     let config = format!(
         "batch: {{services: {{network: off}}}}\nholds: {{delays: {{\"network.*\": 0s}}}}\negress:\n  connections:\n    web: {{hosts: [127.0.0.1], ports: [{port}], http: true, methods: [GET], allow_addresses: [127.0.0.1], agents: [clerk], burn: 100000, per_minute: 10000, per_hour: 100000}}\n"
     );
-    Plan { config, ..Plan::default() }
+    TestGatewayPlan { config, ..TestGatewayPlan::default() }
 }
 
-async fn reflecting() -> Upstream {
-    Upstream::answering(|request, _| {
+async fn reflecting() -> LoopbackUpstream {
+    LoopbackUpstream::answering(|request, _| {
         let nth = request.split(['/', ' ']).nth(2).and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
         let (_, kind, body) = spellings().swap_remove(nth);
         // In a header, too, where its characters may stand there.
@@ -96,16 +96,21 @@ async fn reflecting() -> Upstream {
     .await
 }
 
-async fn set(house: &House) {
+async fn set(house: &TestGateway) {
     let scope = SecretScope::new(vec!["network.credentialed_request".into()], &["127.0.0.1".to_owned()]).unwrap();
-    let new = NewValue { value: Secret::new(SECRET.into()), kind: None, scope: Some(scope), overlap: Span::ZERO };
+    let new = NewSecretValue {
+        value: SecretValue::new(SECRET.into()),
+        kind: None,
+        scope: Some(scope),
+        overlap: Millis::ZERO,
+    };
     house.gw.vault.set(&SecretName::new("crm").unwrap(), new, ana()).await.unwrap();
 }
 
 #[tokio::test]
 async fn no_spelling_of_a_reflected_credential_reaches_an_agent_or_the_database() {
     let upstream = reflecting().await;
-    let mut house = House::new(plan(&upstream)).await;
+    let mut house = TestGateway::new(plan(&upstream)).await;
     set(&house).await;
     house.gw.egress.refresh().await.unwrap();
     for (nth, (how, _, spelled)) in spellings().into_iter().enumerate() {
@@ -116,9 +121,11 @@ async fn no_spelling_of_a_reflected_credential_reaches_an_agent_or_the_database(
             ("network.http_request", json!({"url": format!("{url}/other")})),
         ];
         for (capability, arguments) in calls {
-            let Answer::Held { hold, .. } = house.call(capability, arguments).await.unwrap() else { panic!("{how}") };
+            let CallOutcome::Held { hold, .. } = house.call(capability, arguments).await.unwrap() else {
+                panic!("{how}")
+            };
             house.let_go().await;
-            let result = house.gw.store.result(hold).await.unwrap().unwrap_or_else(|| panic!("{how}: no result"));
+            let result = house.gw.store.hold_result(hold).await.unwrap().unwrap_or_else(|| panic!("{how}: no result"));
             let shown: Value = serde_json::from_str(&result).unwrap();
             assert_eq!(shown["status_code"], 200, "{how}: {shown}");
             let body = shown["body"].as_str().unwrap_or_else(|| panic!("{how}: {shown}"));
@@ -132,7 +139,7 @@ async fn no_spelling_of_a_reflected_credential_reaches_an_agent_or_the_database(
         let document = json!({"content": [{"type": "text", "text": spelled}], "structured": {"echo": spelled}});
         let items = [(Some("application/json"), document.to_string()), (Some(kind), spelled.clone())];
         for (declared, text) in items {
-            let item = Incoming {
+            let item = IncomingItem {
                 bytes: text.into_bytes(),
                 declared: declared.map(str::to_owned),
                 service: ServiceName::new("notes").unwrap(),
@@ -140,10 +147,15 @@ async fn no_spelling_of_a_reflected_credential_reaches_an_agent_or_the_database(
                 author: "a server".into(),
                 at: house.gw.now(),
                 beside: Some(format!("x-echo: {spelled}")),
-                reader: Some(Reader { agent: clerk(), session: None, call: CallId::from_bits(1), notes: None }),
+                reader: Some(ContentRecipient {
+                    agent: clerk(),
+                    session: None,
+                    call: CallId::from_bits(1),
+                    notes: None,
+                }),
                 enveloped: false,
             };
-            let Taken::Clean(cleaned) = house.gw.intake.take_in(&item).await.unwrap() else { panic!("{how}") };
+            let IntakeOutcome::Clean(cleaned) = house.gw.intake.take_in(&item).await.unwrap() else { panic!("{how}") };
             holds_nothing(&cleaned.text, &spelled, how);
             if let Some(value) = &cleaned.value {
                 for leaf in leaves(value) {
@@ -174,11 +186,11 @@ fn leaves(value: &Value) -> Vec<String> {
 #[tokio::test]
 async fn no_spelling_of_a_reflected_credential_reaches_a_worker_of_a_proxy_or_an_adapter() {
     let upstream = reflecting().await;
-    let out = Out::with(None, Arc::new(of_formats().unwrap())).await;
+    let out = TestEgress::with(None, Arc::new(of_formats().unwrap())).await;
     out.secret("crm", SECRET, &["127.0.0.1"]).await;
     for (placed, placement) in ["bearer", "header x-api-key", "query key"].into_iter().enumerate() {
         let mut connection = wide(&upstream);
-        let placement = Placement::parse(placement).unwrap();
+        let placement = CredentialPlacement::parse(placement).unwrap();
         connection.credential = Some((SecretName::new("crm").unwrap(), placement));
         out.egress.open(connection);
         for (nth, (how, kind, spelled)) in spellings().into_iter().enumerate() {
@@ -186,16 +198,16 @@ async fn no_spelling_of_a_reflected_credential_reaches_a_worker_of_a_proxy_or_an
             if kind == "text/html" && !spelled.contains("&#") {
                 continue;
             }
-            let scope = Scope {
+            let scope = TicketScope {
                 job: JobId::from_bits((placed * 1000 + nth) as u128),
                 capability: "proxy.shop.search".into(),
                 hosts: vec!["127.0.0.1".into()],
                 operations: Vec::new(),
                 by: ana(),
-                lasts: Span::from_mins(5),
+                lasts: Millis::from_mins(5),
             };
             let ticket = out.egress.issue(&named("web"), scope).await.unwrap();
-            let request = Request::get(&upstream.url(&format!("/{nth}")));
+            let request = EgressRequest::get(&upstream.url(&format!("/{nth}")));
             let heard = out.egress.exchange(&ticket, request).await.unwrap();
             holds_nothing(&String::from_utf8_lossy(&heard.body), &spelled, how);
             holds_nothing(&format!("{:?}", heard.headers), &spelled, how);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use sluice_gateway::doors::http::openapi;
 
 /// A struct of the source: each field under its name in JSON, and whether it is left out when it is empty.
-type Fields = BTreeMap<String, bool>;
+type ResponseStructFields = BTreeMap<String, bool>;
 
 fn sources(dir: &Path, into: &mut Vec<String>) {
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -28,12 +28,12 @@ fn named<'a>(attributes: &'a str, key: &str) -> Option<&'a str> {
 
 /// Every struct with named fields that is written as JSON and described, by its name. A name that several structs share is
 /// left to the check by schema alone, unless they have the same fields.
-fn structs() -> BTreeMap<String, Vec<Fields>> {
+fn structs() -> BTreeMap<String, Vec<ResponseStructFields>> {
     let mut texts = Vec::new();
     for name in ["core", "gateway"] {
         sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src"), &mut texts);
     }
-    let mut found: BTreeMap<String, Vec<Fields>> = BTreeMap::new();
+    let mut found: BTreeMap<String, Vec<ResponseStructFields>> = BTreeMap::new();
     for text in &texts {
         let mut attributes = String::new();
         let mut lines = text.lines();
@@ -57,8 +57,8 @@ fn structs() -> BTreeMap<String, Vec<Fields>> {
     found
 }
 
-fn fields<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Fields {
-    let mut fields = Fields::new();
+fn fields<'a>(lines: &mut impl Iterator<Item = &'a str>) -> ResponseStructFields {
+    let mut fields = ResponseStructFields::new();
     let mut attributes = String::new();
     for line in lines.by_ref().map(str::trim).take_while(|line| *line != "}") {
         if line.starts_with("#[") {

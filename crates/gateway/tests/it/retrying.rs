@@ -1,29 +1,29 @@
 //! Writes that are tried again: what people and agents are told of them, and what people can do about them.
 
 use serde_json::{Value, json};
-use sluice_core::Span;
+use sluice_core::Millis;
 
-use crate::house::Plan;
-use crate::http::{Open, ask, open};
+use crate::http::{OpenTestGateway, ask, open};
+use crate::test_gateway::TestGatewayPlan;
 
 /// A gateway whose one way out leads to a port at which nobody listens.
-async fn unreachable() -> (Open, String) {
+async fn unreachable() -> (OpenTestGateway, String) {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let config = format!(
         "batch: {{services: {{network: off}}}}\nholds: {{delays: {{\"network.*\": 0s}}}}\negress:\n  connections:\n    \
          web: {{hosts: [127.0.0.1], ports: [{port}], http: true, methods: [GET, POST], allow_addresses: [127.0.0.1], \
          agents: [clerk]}}\n"
     );
-    (open(Plan { config, ..Plan::default() }).await, format!("http://127.0.0.1:{port}/pay"))
+    (open(TestGatewayPlan { config, ..TestGatewayPlan::default() }).await, format!("http://127.0.0.1:{port}/pay"))
 }
 
-async fn operator(open: &Open, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+async fn operator(open: &OpenTestGateway, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
     let answer = ask(open.main, method, path, &open.house.operator_token, body).await;
     (answer.status, answer.json())
 }
 
 /// A write that was tried once, in vain. Gives the ids of its call and its hold.
-async fn tried_once(open: &mut Open, url: &str) -> (String, String) {
+async fn tried_once(open: &mut OpenTestGateway, url: &str) -> (String, String) {
     let arguments = json!({"url": url, "method": "POST", "body": "1"});
     let call =
         json!({"capability": "network.http_request", "arguments": arguments, "wait_ms": 0, "allow_duplicate": true});
@@ -37,7 +37,7 @@ async fn tried_once(open: &mut Open, url: &str) -> (String, String) {
 async fn a_retrying_write_says_which_attempt_comes_when_and_why_at_every_door() {
     let (mut open, url) = unreachable().await;
     let (call, hold) = tried_once(&mut open, &url).await;
-    let next = (open.house.gw.now() + Span::from_mins(1)).to_string();
+    let next = (open.house.gw.now() + Millis::from_mins(1)).to_string();
     let paths = [format!("/v1/calls/{call}"), format!("/v1/holds/{hold}")];
     let agents = ask(open.main, "GET", &paths[0], &open.house.agent_key, None).await.json();
     let people = [operator(&open, "GET", &paths[0], None).await.1, operator(&open, "GET", &paths[1], None).await.1];
@@ -56,10 +56,10 @@ async fn a_retrying_write_says_which_attempt_comes_when_and_why_at_every_door() 
     assert_eq!(status["holds"], json!({"retrying": 1}));
     assert_eq!(operator(&open, "GET", "/v1/holds?state=preparing", None).await.1["data"], json!([]));
     // The next attempt fails as well: the number and the time move on.
-    open.house.pass(Span::from_mins(1));
+    open.house.pass(Millis::from_mins(1));
     open.house.let_go().await;
     let told = operator(&open, "GET", &paths[1], None).await.1;
-    let next = (open.house.gw.now() + Span::from_mins(2)).to_string();
+    let next = (open.house.gw.now() + Millis::from_mins(2)).to_string();
     assert_eq!(told["retry"], json!({"attempt": 2, "of": 5, "next_at": next}), "{told}");
 }
 
@@ -79,7 +79,7 @@ async fn a_person_tries_a_retrying_write_now_or_gives_it_up() {
         let (status, told) = operator(&open, "POST", &format!("/v1/holds/{hold}/settle"), Some(&body)).await;
         assert_eq!((status, &told["state"]), (200, &json!("discarded")), "{told}");
         // Given up is given up.
-        open.house.pass(Span::from_hours(1));
+        open.house.pass(Millis::from_hours(1));
         open.house.let_go().await;
         assert_eq!(operator(&open, "GET", &format!("/v1/holds/{hold}"), None).await.1["attempts"], 2);
     }
@@ -93,7 +93,7 @@ async fn a_write_that_used_up_its_attempts_is_a_critical_alert() {
     let (mut open, url) = unreachable().await;
     let (_, hold) = tried_once(&mut open, &url).await;
     for minutes in [1, 2, 4, 8, 16] {
-        open.house.pass(Span::from_mins(minutes));
+        open.house.pass(Millis::from_mins(minutes));
         open.house.let_go().await;
     }
     let told = operator(&open, "GET", &format!("/v1/dead-letters/{hold}"), None).await.1;

@@ -5,10 +5,10 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use sluice_core::throttle::Limits;
-use sluice_gateway::egress::{Connection, EgressNo, HostPattern, Request, Target};
+use sluice_core::throttle::ConnectionLimits;
+use sluice_gateway::egress::{EgressConnection, EgressError, EgressRequest, EgressUrl, HostPattern};
 
-use crate::outside::{Out, Upstream, ana, answer, named, wide};
+use crate::outside::{LoopbackUpstream, TestEgress, ana, answer, named, wide};
 
 /// Every way we know to write one IPv4 address, and more.
 fn spellings(address: &str, port: u16) -> Vec<String> {
@@ -168,17 +168,17 @@ fn others(port: u16) -> Vec<String> {
 }
 
 /// As wide as a spelling asks for: whatever host and port it names are allowed.
-fn as_asked(url: &str) -> Connection {
-    let target = Target::parse(url).ok();
+fn as_asked(url: &str) -> EgressConnection {
+    let target = EgressUrl::parse(url).ok();
     let host = target.as_ref().and_then(|target| HostPattern::parse(target.host()).ok());
-    let mut connection = Connection::new(named("web"), host.into_iter().collect());
-    connection.ports = target.iter().map(Target::port).collect();
+    let mut connection = EgressConnection::new(named("web"), host.into_iter().collect());
+    connection.ports = target.iter().map(EgressUrl::port).collect();
     connection.plain_http = true;
-    connection.limits = Limits::NONE;
+    connection.limits = ConnectionLimits::NONE;
     connection
 }
 
-fn teach(out: &Out, inside: &str) {
+fn teach(out: &TestEgress, inside: &str) {
     for name in ["localhost", "sub.localhost", "localhost.localdomain", "ip6-localhost", "127.0.0.1.nip.example"] {
         out.names.mean(name, &[&[inside]]);
     }
@@ -192,9 +192,9 @@ fn teach(out: &Out, inside: &str) {
 
 #[tokio::test]
 async fn no_spelling_of_a_forbidden_address_sends_a_packet() {
-    let upstream = Upstream::answering(|_, _| answer("200 OK", "", "inside")).await;
+    let upstream = LoopbackUpstream::answering(|_, _| answer("200 OK", "", "inside")).await;
     let port = upstream.address.port();
-    let out = Out::new().await;
+    let out = TestEgress::new().await;
     teach(&out, "127.0.0.1");
     let mut urls = others(port);
     for address in
@@ -206,12 +206,12 @@ async fn no_spelling_of_a_forbidden_address_sends_a_packet() {
     let mut read = 0;
     for url in &urls {
         let connection = as_asked(url);
-        read += usize::from(Target::parse(url).is_ok());
-        let answered = out.egress.request(&connection, "network.http_request", ana(), Request::get(url)).await;
+        read += usize::from(EgressUrl::parse(url).is_ok());
+        let answered = out.egress.request(&connection, "network.http_request", ana(), EgressRequest::get(url)).await;
         assert!(
             matches!(
                 answered,
-                Err(EgressNo::Url(_) | EgressNo::Address | EgressNo::NotAllowed(_) | EgressNo::Failed(_))
+                Err(EgressError::Url(_) | EgressError::Address | EgressError::NotAllowed(_) | EgressError::Failed(_))
             ),
             "{url}: {answered:?}"
         );
@@ -224,29 +224,30 @@ async fn no_spelling_of_a_forbidden_address_sends_a_packet() {
 
 #[tokio::test]
 async fn a_name_is_looked_up_once_and_what_was_checked_is_what_is_dialled() {
-    let upstream = Upstream::answering(|_, _| answer("200 OK", "", "hello")).await;
-    let out = Out::new().await;
+    let upstream = LoopbackUpstream::answering(|_, _| answer("200 OK", "", "hello")).await;
+    let out = TestEgress::new().await;
     // Good at the first look, bad at every later one: whoever looked twice would be led astray.
     out.names.mean("moving.example", &[&["127.0.0.1"], &["127.0.0.9"]]);
     let mut connection = wide(&upstream);
     connection.hosts = vec![HostPattern::parse("moving.example").unwrap()];
     let url = format!("http://moving.example:{}/x", upstream.address.port());
-    let answered = out.egress.request(&connection, "network.http_request", ana(), Request::get(&url)).await.unwrap();
+    let answered =
+        out.egress.request(&connection, "network.http_request", ana(), EgressRequest::get(&url)).await.unwrap();
     assert_eq!((answered.status, &answered.body[..]), (200, &b"hello"[..]));
     assert_eq!(out.names.asked.load(Ordering::SeqCst), 1);
     assert_eq!(out.dialled(), [upstream.address]);
     assert!(upstream.heard()[0].to_lowercase().contains(&format!("host: moving.example:{}", upstream.address.port())));
     // The line is kept; a new one would go to the bad address, and does not.
     for _ in 0..3 {
-        out.egress.request(&connection, "network.http_request", ana(), Request::get(&url)).await.unwrap();
+        out.egress.request(&connection, "network.http_request", ana(), EgressRequest::get(&url)).await.unwrap();
     }
     assert_eq!((out.dialled().len(), upstream.accepted()), (1, 1));
 }
 
 #[tokio::test]
 async fn an_opened_address_opens_no_other() {
-    let upstream = Upstream::answering(|_, _| answer("200 OK", "", "inside")).await;
-    let out = Out::new().await;
+    let upstream = LoopbackUpstream::answering(|_, _| answer("200 OK", "", "inside")).await;
+    let out = TestEgress::new().await;
     let port = upstream.address.port();
     for (name, addresses) in [
         ("two.example", &["127.0.0.1", "127.0.0.2"][..]),
@@ -258,7 +259,7 @@ async fn an_opened_address_opens_no_other() {
         let mut connection = wide(&upstream);
         connection.hosts = vec![HostPattern::parse(name).unwrap()];
         let url = format!("http://{name}:{port}/");
-        let answered = out.egress.request(&connection, "network.http_request", ana(), Request::get(&url)).await;
+        let answered = out.egress.request(&connection, "network.http_request", ana(), EgressRequest::get(&url)).await;
         assert!(answered.is_err(), "{name}");
     }
     assert_eq!((out.dialled().len(), upstream.accepted()), (0, 0));
@@ -266,17 +267,17 @@ async fn an_opened_address_opens_no_other() {
 
 #[tokio::test]
 async fn a_redirect_leads_nowhere_a_request_may_not_go() {
-    let out = Out::new().await;
+    let out = TestEgress::new().await;
     // The server that redirects is at an address that is opened; what lies inside is at another.
     teach(&out, "127.0.0.2");
-    let inside = Upstream::answering(|_, _| answer("200 OK", "", "inside")).await;
+    let inside = LoopbackUpstream::answering(|_, _| answer("200 OK", "", "inside")).await;
     let mut places = others(inside.address.port());
     for address in ["127.0.0.2", "169.254.169.254", "10.0.0.1"] {
         places.extend(spellings(address, inside.address.port()));
     }
     places.push("http://169.254.169.254/latest/meta-data/iam/security-credentials/".into());
     let shared = places.clone();
-    let upstream = Upstream::answering(move |request, _| {
+    let upstream = LoopbackUpstream::answering(move |request, _| {
         let nth: usize = request.split(['/', ' ']).nth(2).and_then(|digits| digits.parse().ok()).unwrap_or(0);
         let location: String = shared[nth].chars().filter(|ch| !ch.is_control()).collect();
         answer("302 Found", &format!("location: {location}\r\n"), "")
@@ -287,7 +288,7 @@ async fn a_redirect_leads_nowhere_a_request_may_not_go() {
         connection.hosts.extend(as_asked(place).hosts);
         connection.ports.extend(as_asked(place).ports);
         let url = upstream.url(&format!("/{nth}"));
-        let answered = out.egress.request(&connection, "network.http_request", ana(), Request::get(&url)).await;
+        let answered = out.egress.request(&connection, "network.http_request", ana(), EgressRequest::get(&url)).await;
         if let Ok(answered) = &answered {
             assert_eq!(answered.status, 302, "{place}");
         }

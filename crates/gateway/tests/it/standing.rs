@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 use sluice_core::ids::SessionId;
-use sluice_core::{CallId, ServiceName, Span};
-use sluice_gateway::corridor::Answer;
-use sluice_gateway::gate::deciding::Question;
-use sluice_gateway::intake::{Incoming, Reader, Taken};
+use sluice_core::{CallId, Millis, ServiceName};
+use sluice_gateway::corridor::CallOutcome;
+use sluice_gateway::gate::deciding::ApprovalRequest;
+use sluice_gateway::intake::{ContentRecipient, IncomingItem, IntakeOutcome};
 
-use crate::house::{House, Plan, clerk};
-use crate::http::{Open, ask, open};
-use crate::telegram::{ANA, PEOPLE, World};
+use crate::http::{OpenTestGateway, ask, open};
+use crate::telegram::{ANA, PEOPLE, TelegramFixture};
+use crate::test_gateway::{TestGateway, TestGatewayPlan, clerk};
 
 const ORG: &str = "defaults: {tier: autonomous}
 overrides:
@@ -19,21 +19,21 @@ overrides:
   - {capability: \"system.*\", tier: approval_required}
 ";
 
-fn plan(more: &str) -> Plan {
+fn plan(more: &str) -> TestGatewayPlan {
     let config = format!(
         "batch: {{services: {{custom: off, email: off, filesystem: off, system: off}}}}\nsessions: {{known: [accounts@northpeak.example, dan@northpeak.example]}}\n{more}"
     );
-    Plan { config, org: ORG.into(), ..Plan::default() }
+    TestGatewayPlan { config, org: ORG.into(), ..TestGatewayPlan::default() }
 }
 
-async fn session(house: &House, id: u128) -> SessionId {
+async fn session(house: &TestGateway, id: u128) -> SessionId {
     let id = SessionId::from_bits(id);
     house.gw.store.open_session(id, clerk(), None, None).await.unwrap();
     id
 }
 
 /// A call whose client carries it out itself.
-async fn check(house: &House, session: Option<SessionId>, capability: &str, arguments: &Value) -> Answer {
+async fn check(house: &TestGateway, session: Option<SessionId>, capability: &str, arguments: &Value) -> CallOutcome {
     let wish = json!({
         "capability": capability, "arguments": arguments, "session_id": session, "mode": "check", "wait_ms": 0,
         "allow_duplicate": true,
@@ -41,16 +41,16 @@ async fn check(house: &House, session: Option<SessionId>, capability: &str, argu
     house.wish(wish).await.unwrap()
 }
 
-fn is_asked(answer: &Answer) -> bool {
-    matches!(answer, Answer::Awaiting { .. })
+fn is_asked(answer: &CallOutcome) -> bool {
+    matches!(answer, CallOutcome::Awaiting { .. })
 }
 
 /// Whether the caller may, once everything due has gone.
-async fn allowed(open: &mut Open, session: Option<SessionId>, capability: &str, arguments: &Value) -> bool {
+async fn allowed(open: &mut OpenTestGateway, session: Option<SessionId>, capability: &str, arguments: &Value) -> bool {
     match check(&open.house, session, capability, arguments).await {
-        Answer::Allowed { .. } => true,
-        Answer::Awaiting { .. } => false,
-        Answer::Held { .. } => {
+        CallOutcome::Allowed { .. } => true,
+        CallOutcome::Awaiting { .. } => false,
+        CallOutcome::Held { .. } => {
             open.house.let_go().await;
             true
         }
@@ -60,21 +60,21 @@ async fn allowed(open: &mut Open, session: Option<SessionId>, capability: &str, 
 
 /// Asks, and answers over the API.
 async fn decide(
-    open: &Open,
+    open: &OpenTestGateway,
     session: Option<SessionId>,
     (capability, arguments): (&str, &Value),
     body: Value,
 ) -> Value {
     let asked = check(&open.house, session, capability, arguments).await;
-    let Answer::Awaiting { approval, .. } = asked else { panic!("not asked: {asked:?}") };
+    let CallOutcome::Awaiting { approval, .. } = asked else { panic!("not asked: {asked:?}") };
     let path = format!("/v1/approvals/{approval}/decision");
     let decided = ask(open.main, "POST", &path, &open.house.operator_token, Some(&body)).await;
     assert_eq!(decided.status, 200, "{decided:?}");
     decided.json()
 }
 
-async fn show_outside(house: &House, session: Option<SessionId>, text: &str) {
-    let item = Incoming {
+async fn show_outside(house: &TestGateway, session: Option<SessionId>, text: &str) {
+    let item = IncomingItem {
         bytes: text.as_bytes().to_vec(),
         declared: None,
         service: ServiceName::new("notes").unwrap(),
@@ -82,18 +82,20 @@ async fn show_outside(house: &House, session: Option<SessionId>, text: &str) {
         author: "someone".into(),
         at: house.gw.now(),
         beside: None,
-        reader: Some(Reader { agent: clerk(), session, call: CallId::from_bits(1), notes: None }),
+        reader: Some(ContentRecipient { agent: clerk(), session, call: CallId::from_bits(1), notes: None }),
         enveloped: false,
     };
-    assert!(matches!(house.gw.intake.take_in(&item).await.unwrap(), Taken::Clean(clean) if clean.withheld.is_none()));
+    assert!(
+        matches!(house.gw.intake.take_in(&item).await.unwrap(), IntakeOutcome::Clean(clean) if clean.withheld.is_none())
+    );
 }
 
-async fn used(open: &Open) -> Vec<Value> {
+async fn used(open: &OpenTestGateway) -> Vec<Value> {
     let entries = open.house.entries().await;
     entries.into_iter().map(|entry| entry["fact"].clone()).filter(|fact| fact["kind"] == "allowance.used").collect()
 }
 
-async fn allowances(open: &Open) -> Vec<Value> {
+async fn allowances(open: &OpenTestGateway) -> Vec<Value> {
     let listed = ask(open.main, "GET", "/v1/allowances", &open.house.operator_token, None).await.json();
     listed["data"].as_array().unwrap().clone()
 }
@@ -169,7 +171,7 @@ async fn a_session_approval_of_a_command_covers_its_words_and_no_other_command()
     let other = Some(SessionId::from_bits(8));
     open.house.gw.store.open_session(SessionId::from_bits(8), clerk(), None, None).await.unwrap();
     assert!(!allowed(&mut open, other, "custom:Bash", &run("make test")).await, "another session");
-    open.house.pass(Span::from_hours(1));
+    open.house.pass(Millis::from_hours(1));
     assert!(!allowed(&mut open, session, "custom:Bash", &run("make test")).await, "an hour later");
 }
 
@@ -192,14 +194,14 @@ async fn a_write_and_a_read_of_the_gateway_are_answered_within_their_bound_and_e
         let arguments = |name: &str| json!({"path": open.house.path(name), "content": "x", "create_parents": true});
         let name = if n == 1 { "a" } else { "sub/a" };
         let asked = open.house.call("filesystem.write", arguments(name)).await.unwrap();
-        let Answer::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
+        let CallOutcome::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
         let body = json!({"decision": "always", "bound": bound});
         let path = format!("/v1/approvals/{approval}/decision");
         assert_eq!(ask(open.main, "POST", &path, &open.house.operator_token, Some(&body)).await.status, 200);
         let mut again = arguments(inside);
         again["content"] = json!(format!("y{n}"));
         let held = open.house.call("filesystem.write", again).await.unwrap();
-        assert!(matches!(held, Answer::Held { .. } | Answer::Done { .. }), "{held:?}");
+        assert!(matches!(held, CallOutcome::Held { .. } | CallOutcome::Done { .. }), "{held:?}");
         if !outside.starts_with("..") {
             assert!(is_asked(&open.house.call("filesystem.write", arguments(outside)).await.unwrap()));
         }
@@ -207,7 +209,7 @@ async fn a_write_and_a_read_of_the_gateway_are_answered_within_their_bound_and_e
     assert_eq!(used(&open).await.len(), 2);
     // A read that a rule asks about.
     let asked = open.house.call("system.info", json!({})).await.unwrap();
-    let Answer::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
+    let CallOutcome::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
     let path = format!("/v1/approvals/{approval}/decision");
     ask(open.main, "POST", &path, &open.house.operator_token, Some(&json!({"decision": "always"}))).await;
     assert!(is_asked(&open.house.call("system.time", json!({})).await.unwrap()));
@@ -223,7 +225,7 @@ async fn what_a_standing_approval_opens_is_listed_in_words_before_it_is_chosen()
     let open = open(plan("")).await;
     let session = Some(session(&open.house, 7).await);
     let asked = check(&open.house, session, "email.send", &json!({"to": "accounts@northpeak.example"})).await;
-    let Answer::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
+    let CallOutcome::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
     let shown =
         ask(open.main, "GET", &format!("/v1/approvals/{approval}"), &open.house.operator_token, None).await.json();
     assert_eq!(shown["risk"], "medium");
@@ -260,8 +262,8 @@ async fn what_is_asked_about_each_time_offers_no_standing_approval_over_any_door
         ("email.send", json!({"to": many})),
     ] {
         let asked = check(&open.house, None, capability, &arguments).await;
-        let Answer::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
-        let question = Question::read(&open.house.gw, approval).await.unwrap();
+        let CallOutcome::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
+        let question = ApprovalRequest::read(&open.house.gw, approval).await.unwrap();
         assert_eq!(question.risk().as_str(), "high", "{capability} {arguments}");
         for word in ["session", "always"] {
             let path = format!("/v1/approvals/{approval}/decision");
@@ -289,20 +291,20 @@ async fn an_address_quoted_in_an_approved_note_is_not_known_and_neither_is_it_fo
         ("custom:note", json!({"text": "again billing@evil.example"})),
     ] {
         let asked = check(&open.house, None, capability, &arguments).await;
-        let Answer::Awaiting { hold, .. } = asked else { panic!("{asked:?}") };
-        let targets = open.house.gw.store.targets_of(hold).await.unwrap();
+        let CallOutcome::Awaiting { hold, .. } = asked else { panic!("{asked:?}") };
+        let targets = open.house.gw.store.hold_targets(hold).await.unwrap();
         assert!(targets.iter().all(|target| target.origin.as_str() == "new"), "{capability} {arguments}: {targets:?}");
     }
     // The same tool and the same argument: known.
     let asked = check(&open.house, None, "custom:lookup", &json!({"to": "billing@evil.example"})).await;
-    let Answer::Awaiting { hold, .. } = asked else { panic!("{asked:?}") };
-    let targets = open.house.gw.store.targets_of(hold).await.unwrap();
+    let CallOutcome::Awaiting { hold, .. } = asked else { panic!("{asked:?}") };
+    let targets = open.house.gw.store.hold_targets(hold).await.unwrap();
     assert_eq!(targets[0].origin.as_str(), "known");
 }
 
 #[tokio::test]
 async fn the_menu_over_telegram_says_what_two_and_six_open_and_means_the_narrowest() {
-    let world = World::new(PEOPLE).await;
+    let world = TelegramFixture::new(PEOPLE).await;
     let session = session(&world.house, 7).await;
     let path = world.house.path("report.txt");
     let write = |path: &str, content: &str| json!({"capability": "filesystem.write", "arguments": {"path": path, "content": content}, "session_id": session, "wait_ms": 0});
@@ -336,7 +338,7 @@ async fn a_session_approval_of_a_client_ends_by_time_or_uses_and_the_message_say
             ask(open.main, "POST", &path, &open.house.operator_token, Some(&json!({"decision": word}))).await
         };
         let (id, _) = create(0).await;
-        let question = Question::read(&open.house.gw, id.parse().unwrap()).await.unwrap();
+        let question = ApprovalRequest::read(&open.house.gw, id.parse().unwrap()).await.unwrap();
         let menu = sluice_gateway::gate::standing::menu(&question);
         let two = format!("2  Allow every exec_cmd of this session for {hours} h or {uses} uses");
         assert!(menu.lines().any(|line| line == two), "{menu}");
@@ -352,12 +354,12 @@ async fn a_session_approval_of_a_client_ends_by_time_or_uses_and_the_message_say
         assert!(used(&open).await.iter().all(|fact| fact["approval"].is_string()));
         assert_eq!(decide(&id, "session").await.status, 200);
         assert_eq!(create(uses + 2).await.1, "approved");
-        open.house.pass(Span::from_hours(hours));
+        open.house.pass(Millis::from_hours(hours));
         let (id, status) = create(uses + 3).await;
         assert_eq!(status, "pending", "{hours} h");
         // Until revoked: as long as nobody does.
         assert_eq!(decide(&id, "always").await.status, 200);
-        open.house.pass(Span::from_hours(24 * 400));
+        open.house.pass(Millis::from_hours(24 * 400));
         assert_eq!(create(uses + 4).await.1, "approved");
     }
 }
@@ -371,8 +373,8 @@ async fn the_ceiling_of_a_channel_and_two_people_follow_the_risk() {
         [(json!({"to": "accounts@northpeak.example"}), "medium"), (json!({"to": "new@northpeak.example"}), "high")]
     {
         let asked = check(&open.house, None, "email.send", &arguments).await;
-        let Answer::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
-        let question = Question::read(&open.house.gw, approval).await.unwrap();
+        let CallOutcome::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
+        let question = ApprovalRequest::read(&open.house.gw, approval).await.unwrap();
         assert_eq!(question.risk().as_str(), risk, "{arguments}");
         let path = format!("/v1/approvals/{approval}/decision");
         let heard =
@@ -380,7 +382,7 @@ async fn the_ceiling_of_a_channel_and_two_people_follow_the_risk() {
         assert_eq!(heard.status, 202, "one of two: {heard:?}");
     }
     let asked = check(&open.house, None, "email.send", &json!({"to": "other@northpeak.example"})).await;
-    let Answer::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
+    let CallOutcome::Awaiting { approval, .. } = asked else { panic!("{asked:?}") };
     let reply = json!({"from": "eve@home.example", "subject": format!("[{approval}]"), "body": "1"});
     let refused = ask(open.main, "POST", "/v1/inbox/email-reply", &open.house.inbox_key, Some(&reply)).await;
     assert_eq!(refused.json()["code"], "approval.not_offered", "mail approves up to medium: {refused:?}");

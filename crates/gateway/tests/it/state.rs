@@ -3,14 +3,14 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sluice_core::HoldId;
-use sluice_gateway::corridor::Answer;
-use sluice_store::{Shelf, StateSet};
+use sluice_gateway::corridor::CallOutcome;
+use sluice_store::{SetState, StateScope};
 
-use crate::house::{House, Plan, clerk};
+use crate::test_gateway::{TestGateway, TestGatewayPlan, clerk};
 
 /// Puts values on a shelf, by keys that sort as they are numbered.
-async fn fill(house: &House, shelf: &Shelf, keys: impl Iterator<Item = String>, value: &str) {
-    let set = |key: String| StateSet {
+async fn fill(house: &TestGateway, shelf: &StateScope, keys: impl Iterator<Item = String>, value: &str) {
+    let set = |key: String| SetState {
         hold: HoldId::from_bits(house.gw.ids.mint()),
         shelf: shelf.clone(),
         key,
@@ -24,15 +24,15 @@ async fn fill(house: &House, shelf: &Shelf, keys: impl Iterator<Item = String>, 
     }
 }
 
-async fn read(house: &House, capability: &str, arguments: Value) -> Value {
+async fn read(house: &TestGateway, capability: &str, arguments: Value) -> Value {
     match house.call(capability, arguments).await {
-        Ok(Answer::Done { result, .. }) => result,
+        Ok(CallOutcome::Done { result, .. }) => result,
         other => panic!("{other:?}"),
     }
 }
 
 /// Everything a list gives, page by page, and how many pages that took.
-async fn whole(house: &House, capability: &str, prefix: &str) -> (Vec<String>, usize) {
+async fn whole(house: &TestGateway, capability: &str, prefix: &str) -> (Vec<String>, usize) {
     let (mut keys, mut pages) = (Vec::new(), 0);
     loop {
         let mut arguments = json!({"prefix": prefix});
@@ -51,9 +51,11 @@ async fn whole(house: &House, capability: &str, prefix: &str) -> (Vec<String>, u
 
 #[tokio::test]
 async fn a_list_that_is_cut_short_says_so_and_goes_on_where_it_stopped() {
-    let house = House::new(Plan::default()).await;
+    let house = TestGateway::new(TestGatewayPlan::default()).await;
     let keys = || (0..1_001).map(|n| format!("k{n:04}"));
-    for (shelf, list) in [(Shelf::Persistent(clerk()), "state.persistent.list"), (Shelf::Shared, "state.shared.list")] {
+    for (shelf, list) in
+        [(StateScope::Persistent(clerk()), "state.persistent.list"), (StateScope::Shared, "state.shared.list")]
+    {
         fill(&house, &shelf, keys(), "x").await;
         let (found, pages) = whole(&house, list, "k").await;
         assert_eq!((found, pages), (keys().collect(), 2), "{list}");
@@ -64,9 +66,9 @@ async fn a_list_that_is_cut_short_says_so_and_goes_on_where_it_stopped() {
 
 #[tokio::test]
 async fn values_are_given_up_to_a_size_and_the_rest_on_asking() {
-    let house = House::new(Plan::default()).await;
+    let house = TestGateway::new(TestGatewayPlan::default()).await;
     let keys = || (0..12).map(|n| format!("k{n:02}"));
-    fill(&house, &Shelf::Persistent(clerk()), keys(), &"x".repeat((1 << 20) - 2)).await;
+    fill(&house, &StateScope::Persistent(clerk()), keys(), &"x".repeat((1 << 20) - 2)).await;
     let first = read(&house, "state.persistent.query", json!({"prefix": "k"})).await;
     assert_eq!((first["truncated"].as_bool(), first["count"].as_u64()), (Some(true), Some(4)));
     assert_eq!(whole(&house, "state.persistent.query", "k").await, (keys().collect(), 3));
@@ -74,12 +76,12 @@ async fn values_are_given_up_to_a_size_and_the_rest_on_asking() {
 
 #[tokio::test]
 async fn a_watch_sees_every_key_below_its_prefix() {
-    let house = House::new(Plan::default()).await;
-    fill(&house, &Shelf::Shared, (0..1_500).map(|n| format!("k{n:05}")), "x").await;
+    let house = TestGateway::new(TestGatewayPlan::default()).await;
+    fill(&house, &StateScope::Shared, (0..1_500).map(|n| format!("k{n:05}")), "x").await;
     let watch = read(&house, "state.shared.watch", json!({"prefix": "k"})).await;
     let id = watch["subscription_id"].as_str().unwrap();
     // One before all others, and the very last.
-    fill(&house, &Shelf::Shared, ["k".to_owned(), "k01499".to_owned()].into_iter(), "y").await;
+    fill(&house, &StateScope::Shared, ["k".to_owned(), "k01499".to_owned()].into_iter(), "y").await;
     let state = house.gw.services.state().unwrap();
     let seen = state.changes(&clerk(), id, 0).await.unwrap().unwrap();
     let events: Vec<_> = seen.events.iter().map(|change| (change.kind, change.key.as_str())).collect();
@@ -88,7 +90,7 @@ async fn a_watch_sees_every_key_below_its_prefix() {
 
 #[tokio::test]
 async fn what_can_only_be_refused_is_refused_before_it_is_held() {
-    let house = House::new(Plan::default()).await;
+    let house = TestGateway::new(TestGatewayPlan::default()).await;
     for (arguments, code) in [
         (json!({"key": "", "value": 1}), "state.key"),
         (json!({"key": "k".repeat(513), "value": 1}), "state.key"),

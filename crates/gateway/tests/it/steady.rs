@@ -8,40 +8,42 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sluice_core::capability::{Capability, Catalogue};
 use sluice_core::hold::{Hold, HoldState, Permit};
-use sluice_core::refusal::{Code, Refusal, Retry};
-use sluice_core::{CapabilityName, HoldId, ServiceName, Span};
+use sluice_core::refusal::{Code, Refusal, RetryAdvice};
+use sluice_core::{CapabilityName, HoldId, Millis, ServiceName};
 use sluice_gateway::Gateway;
-use sluice_gateway::corridor::Answer;
-use sluice_gateway::services::{Ask, Found, Performed, Place, ReadSource, Service, Trouble, Work};
+use sluice_gateway::corridor::CallOutcome;
+use sluice_gateway::services::{
+    BoxedFuture, CompletedWrite, LookupOutcome, ReadSource, Service, ServiceRead, ServiceSlot, WriteError,
+};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::house::{House, Plan};
-use crate::http::{Open, ask, open};
+use crate::http::{OpenTestGateway, ask, open};
+use crate::test_gateway::{TestGateway, TestGatewayPlan};
 
 /// A service that does what the test says: whether effects and lookups come back, what lookups find, how many places it has.
-pub(crate) struct Gated {
+pub(crate) struct GatedTestService {
     performs: Semaphore,
     looks: Semaphore,
     places: Option<Arc<Semaphore>>,
-    finds: Mutex<fn() -> Found>,
-    outcome: Mutex<fn() -> Result<Performed, Trouble>>,
+    finds: Mutex<fn() -> LookupOutcome>,
+    outcome: Mutex<fn() -> Result<CompletedWrite, WriteError>>,
     performed: Mutex<Vec<String>>,
     pub(crate) looked: AtomicUsize,
     pub(crate) is_up: bool,
 }
 
-fn performed() -> Performed {
-    Performed { receipt: "r".into(), result: Value::Null, after: None, undo_until: None }
+fn performed() -> CompletedWrite {
+    CompletedWrite { receipt: "r".into(), result: Value::Null, after: None, undo_until: None }
 }
 
-impl Gated {
+impl GatedTestService {
     fn new() -> Self {
         Self {
             performs: Semaphore::new(0),
             looks: Semaphore::new(0),
             places: None,
-            finds: Mutex::new(|| Found::Unknown),
+            finds: Mutex::new(|| LookupOutcome::Unknown),
             outcome: Mutex::new(|| Ok(performed())),
             performed: Mutex::default(),
             looked: AtomicUsize::new(0),
@@ -59,7 +61,7 @@ impl Gated {
     /// Effects leave, and nobody hears how they went.
     pub(crate) fn unclear() -> Self {
         let gated = Self::open();
-        *gated.outcome.lock().unwrap() = || Err(Trouble::Unclear);
+        *gated.outcome.lock().unwrap() = || Err(WriteError::Unclear);
         gated
     }
 
@@ -68,7 +70,7 @@ impl Gated {
     }
 }
 
-impl Service for Gated {
+impl Service for GatedTestService {
     fn offers(&self, _: &CapabilityName) -> bool {
         self.is_up
     }
@@ -78,18 +80,23 @@ impl Service for Gated {
     fn starting(&self) -> Option<Refusal> {
         (!self.is_up).then(|| Refusal::new(Code::ServiceStarting))
     }
-    fn read<'a>(&'a self, _: &'a Ask) -> Work<'a, Result<Value, Refusal>> {
+    fn read<'a>(&'a self, _: &'a ServiceRead) -> BoxedFuture<'a, Result<Value, Refusal>> {
         Box::pin(async { Ok(Value::Null) })
     }
-    fn reserve<'a>(&'a self, _: &'a Hold) -> Work<'a, Result<Place, Refusal>> {
+    fn reserve<'a>(&'a self, _: &'a Hold) -> BoxedFuture<'a, Result<ServiceSlot, Refusal>> {
         Box::pin(async {
             match &self.places {
-                None => Ok(Place::Free),
-                Some(places) => Ok(Place::Slot(Arc::clone(places).acquire_owned().await.unwrap())),
+                None => Ok(ServiceSlot::Free),
+                Some(places) => Ok(ServiceSlot::Slot(Arc::clone(places).acquire_owned().await.unwrap())),
             }
         })
     }
-    fn perform<'a>(&'a self, _: Permit, hold: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Result<Performed, Trouble>> {
+    fn perform<'a>(
+        &'a self,
+        _: Permit,
+        hold: &'a Hold,
+        _: Option<&'a [u8]>,
+    ) -> BoxedFuture<'a, Result<CompletedWrite, WriteError>> {
         Box::pin(async {
             self.performed.lock().unwrap().push(hold.agent().to_string());
             self.performs.acquire().await.unwrap().forget();
@@ -97,7 +104,7 @@ impl Service for Gated {
             outcome()
         })
     }
-    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> Work<'a, Found> {
+    fn look_up<'a>(&'a self, _: &'a Hold, _: Option<&'a [u8]>) -> BoxedFuture<'a, LookupOutcome> {
         Box::pin(async {
             self.looked.fetch_add(1, Ordering::SeqCst);
             self.looks.acquire().await.unwrap().forget();
@@ -107,12 +114,17 @@ impl Service for Gated {
     }
 }
 
-async fn offered(house: &House, name: &str, class: &str, gated: Gated) -> Arc<Gated> {
+async fn offered(house: &TestGateway, name: &str, class: &str, gated: GatedTestService) -> Arc<GatedTestService> {
     offered_by(&house.gw, name, class, gated).await
 }
 
 /// Puts a service behind the gate of this gateway.
-pub(crate) async fn offered_by(gw: &Gateway, name: &str, class: &str, gated: Gated) -> Arc<Gated> {
+pub(crate) async fn offered_by(
+    gw: &Gateway,
+    name: &str,
+    class: &str,
+    gated: GatedTestService,
+) -> Arc<GatedTestService> {
     let gated = Arc::new(gated);
     let text = format!("- {{name: {name}.tell, effect: write, class: {class}, delay_s: 0, summary: Tells it.}}");
     let capabilities: Vec<Capability> = Catalogue::from_yaml(&text).unwrap().iter().cloned().collect();
@@ -121,28 +133,28 @@ pub(crate) async fn offered_by(gw: &Gateway, name: &str, class: &str, gated: Gat
     gated
 }
 
-async fn house(config: &str) -> House {
+async fn house(config: &str) -> TestGateway {
     let config = format!(
         "batch: {{limit: 100000}}\nbudgets: {{writes_per_account: 100000, writes_per_gateway: 100000}}\n{config}"
     );
-    House::new(Plan { config, ..Plan::default() }).await
+    TestGateway::new(TestGatewayPlan { config, ..TestGatewayPlan::default() }).await
 }
 
-async fn tell(house: &House, key: &str, service: &str) -> Result<HoldId, Refusal> {
+async fn tell(house: &TestGateway, key: &str, service: &str) -> Result<HoldId, Refusal> {
     let wish = json!({"capability": format!("{service}.tell"), "arguments": {}, "wait_ms": 0, "allow_duplicate": true});
     match house.wish_as(key, wish).await {
-        Ok(Answer::Held { hold, .. }) => Ok(hold),
+        Ok(CallOutcome::Held { hold, .. }) => Ok(hold),
         Ok(other) => panic!("{other:?}"),
         Err(no) => Err(*no.refusal),
     }
 }
 
-async fn state(house: &House, hold: HoldId) -> HoldState {
+async fn state(house: &TestGateway, hold: HoldId) -> HoldState {
     house.gw.store.hold(hold).await.unwrap().unwrap().state
 }
 
 /// Waits for what goes on in tasks, in real time and bounded. The gateway's own clock stands still.
-async fn becomes(house: &House, hold: HoldId, word: &str) {
+async fn becomes(house: &TestGateway, hold: HoldId, word: &str) {
     let there = async {
         while state(house, hold).await.word() != word {
             tokio::task::yield_now().await;
@@ -163,10 +175,10 @@ async fn reaches(counter: impl Fn() -> usize, number: usize) {
     assert!(!late && counter() == number, "{} and not {number}", counter());
 }
 
-async fn write_file(house: &House, name: &str) -> HoldId {
+async fn write_file(house: &TestGateway, name: &str) -> HoldId {
     let arguments = json!({"path": house.path(name), "content": "x"});
     match house.call("filesystem.write", arguments).await.unwrap() {
-        Answer::Held { hold, .. } => hold,
+        CallOutcome::Held { hold, .. } => hold,
         other => panic!("{other:?}"),
     }
 }
@@ -174,7 +186,7 @@ async fn write_file(house: &House, name: &str) -> HoldId {
 #[tokio::test]
 async fn lookups_that_hang_delay_no_write_of_another_service_and_no_step() {
     let mut house = house("").await;
-    let slow = Gated::unclear();
+    let slow = GatedTestService::unclear();
     slow.looks.forget_permits(10_000);
     let slow = offered(&house, "slow", "findable", slow).await;
     let key = house.agent_key.clone();
@@ -183,12 +195,12 @@ async fn lookups_that_hang_delay_no_write_of_another_service_and_no_step() {
         doubts.push(tell(&house, &key, "slow").await.unwrap());
     }
     assert_eq!(house.let_go().await, 6);
-    house.pass(Span::from_secs(121));
+    house.pass(Millis::from_secs(121));
     house.step().await;
     reaches(|| slow.looked.load(Ordering::SeqCst), 3).await;
     // The file leaves with the next step, and that step waits for nobody.
     let file = write_file(&house, "a").await;
-    house.pass(Span::from_secs(30));
+    house.pass(Millis::from_secs(30));
     assert_eq!(timeout(Duration::from_secs(20), house.step()).await.unwrap(), 1);
     becomes(&house, file, "done").await;
     for doubt in doubts {
@@ -199,7 +211,7 @@ async fn lookups_that_hang_delay_no_write_of_another_service_and_no_step() {
 #[tokio::test]
 async fn writes_that_hang_delay_no_write_of_another_service_and_leave_a_place_for_other_agents() {
     let mut house = house("release: {at_once: 8}\n").await;
-    let slow = offered(&house, "slow", "findable", Gated::new()).await;
+    let slow = offered(&house, "slow", "findable", GatedTestService::new()).await;
     let (flood, clerk) = (house.another("flood").await, house.agent_key.clone());
     for _ in 0..100 {
         tell(&house, &flood, "slow").await.unwrap();
@@ -208,7 +220,7 @@ async fn writes_that_hang_delay_no_write_of_another_service_and_leave_a_place_fo
     reaches(|| slow.agents().len(), 6).await;
     let file = write_file(&house, "a").await;
     let own = tell(&house, &clerk, "slow").await.unwrap();
-    house.pass(Span::from_secs(30));
+    house.pass(Millis::from_secs(30));
     assert_eq!(house.step().await, 2, "the file, and the other agent at the same service");
     becomes(&house, file, "done").await;
     reaches(|| slow.agents().len(), 7).await;
@@ -219,14 +231,14 @@ async fn writes_that_hang_delay_no_write_of_another_service_and_leave_a_place_fo
 #[tokio::test]
 async fn an_agent_with_many_writes_gets_every_second_turn() {
     let mut house = house("release: {paces: {slow: 1/s}}\n").await;
-    let slow = offered(&house, "slow", "findable", Gated::open()).await;
+    let slow = offered(&house, "slow", "findable", GatedTestService::open()).await;
     let (flood, clerk) = (house.another("flood").await, house.agent_key.clone());
     for _ in 0..60 {
         tell(&house, &flood, "slow").await.unwrap();
     }
     for _ in 0..3 {
         house.let_go().await;
-        house.pass(Span::from_secs(1));
+        house.pass(Millis::from_secs(1));
     }
     assert_eq!(slow.agents(), ["flood"; 3], "one each second");
     let mut mine = Vec::new();
@@ -235,7 +247,7 @@ async fn an_agent_with_many_writes_gets_every_second_turn() {
     }
     for _ in 0..6 {
         house.let_go().await;
-        house.pass(Span::from_secs(1));
+        house.pass(Millis::from_secs(1));
     }
     let order = slow.agents();
     assert_eq!(order.iter().skip(3).filter(|agent| *agent == "clerk").count(), 3, "{order:?}");
@@ -248,7 +260,7 @@ async fn an_agent_with_many_writes_gets_every_second_turn() {
 async fn a_local_service_has_no_pace_and_a_paced_one_has_its_own() {
     let mut house = house("release: {pace: 2/s, paces: {quick: off}}\n").await;
     for name in ["slow", "quick"] {
-        offered(&house, name, "findable", Gated::open()).await;
+        offered(&house, name, "findable", GatedTestService::open()).await;
     }
     let key = house.agent_key.clone();
     let mut count = BTreeMap::new();
@@ -257,7 +269,7 @@ async fn a_local_service_has_no_pace_and_a_paced_one_has_its_own() {
         tell(&house, &key, "slow").await.unwrap();
         tell(&house, &key, "quick").await.unwrap();
     }
-    house.pass(Span::from_secs(30));
+    house.pass(Millis::from_secs(30));
     house.let_go().await;
     for hold in house.gw.store.holds(None, 100).await.unwrap() {
         *count.entry((hold.service.to_string(), hold.state.word())).or_insert(0) += 1;
@@ -269,7 +281,7 @@ async fn a_local_service_has_no_pace_and_a_paced_one_has_its_own() {
 #[tokio::test]
 async fn a_queue_that_would_take_too_long_is_refused_with_a_time_for_its_agent_alone() {
     let mut house = house("release: {paces: {slow: 1/s}, queue: 10s}\n").await;
-    offered(&house, "slow", "findable", Gated::open()).await;
+    offered(&house, "slow", "findable", GatedTestService::open()).await;
     let (flood, clerk) = (house.another("flood").await, house.agent_key.clone());
     let mut taken = 0;
     let no = loop {
@@ -280,12 +292,12 @@ async fn a_queue_that_would_take_too_long_is_refused_with_a_time_for_its_agent_a
         assert!(taken <= 11, "ten seconds at one write a second");
     };
     assert_eq!((taken, no.code(), no.code().status()), (11, Code::HoldQueueFull, 429));
-    assert_eq!(no.retry(), Retry::After(Span::from_secs(1)));
+    assert_eq!(no.retry(), RetryAdvice::After(Millis::from_secs(1)));
     tell(&house, &clerk, "slow").await.unwrap();
     write_file(&house, "a").await;
     // Once some have left there is room again.
     for _ in 0..8 {
-        house.pass(Span::from_secs(1));
+        house.pass(Millis::from_secs(1));
         house.let_go().await;
     }
     tell(&house, &flood, "slow").await.unwrap();
@@ -294,14 +306,14 @@ async fn a_queue_that_would_take_too_long_is_refused_with_a_time_for_its_agent_a
 #[tokio::test]
 async fn a_lookup_that_did_not_reach_the_service_counts_for_nothing_and_people_are_told_once() {
     let mut house = house("").await;
-    let slow = Gated::unclear();
-    *slow.finds.lock().unwrap() = || Found::NotLooked;
+    let slow = GatedTestService::unclear();
+    *slow.finds.lock().unwrap() = || LookupOutcome::NotLooked;
     let slow = offered(&house, "slow", "findable", slow).await;
     let key = house.agent_key.clone();
     let hold = tell(&house, &key, "slow").await.unwrap();
     house.let_go().await;
     for _ in 0..60 {
-        house.pass(Span::from_mins(2));
+        house.pass(Millis::from_mins(2));
         house.let_go().await;
     }
     assert!(matches!(state(&house, hold).await, HoldState::InDoubt { rounds: 0, .. }));
@@ -309,10 +321,10 @@ async fn a_lookup_that_did_not_reach_the_service_counts_for_nothing_and_people_a
     let alerts = house.gw.store.alerts(sluice_store::AlertFilter::default(), None, 100).await.unwrap();
     assert_eq!(alerts.iter().filter(|alert| alert.message.topic == "hold.not_looked").count(), 1);
     // Reachable again: the answers count, and only the last one asks a person.
-    *slow.finds.lock().unwrap() = || Found::Unknown;
+    *slow.finds.lock().unwrap() = || LookupOutcome::Unknown;
     for round in 1..=7 {
         assert_eq!(state(&house, hold).await.word(), "in_doubt", "before lookup {round}");
-        house.pass(Span::from_mins(3));
+        house.pass(Millis::from_mins(3));
         house.let_go().await;
     }
     assert_eq!(state(&house, hold).await.word(), "needs_human");
@@ -321,7 +333,7 @@ async fn a_lookup_that_did_not_reach_the_service_counts_for_nothing_and_people_a
 #[tokio::test]
 async fn a_doubt_is_looked_up_over_half_an_hour_before_a_person_is_asked() {
     let mut house = house("").await;
-    let slow = offered(&house, "slow", "findable", Gated::unclear()).await;
+    let slow = offered(&house, "slow", "findable", GatedTestService::unclear()).await;
     let key = house.agent_key.clone();
     let hold = tell(&house, &key, "slow").await.unwrap();
     house.let_go().await;
@@ -332,7 +344,7 @@ async fn a_doubt_is_looked_up_over_half_an_hour_before_a_person_is_asked() {
         if slow.looked.load(Ordering::SeqCst) > before {
             seen.push(second);
         }
-        house.pass(Span::from_secs(10));
+        house.pass(Millis::from_secs(10));
     }
     assert_eq!(seen, [120, 150, 240, 420, 720, 1320, 1920]);
     assert_eq!(state(&house, hold).await.word(), "needs_human");
@@ -342,7 +354,7 @@ async fn a_doubt_is_looked_up_over_half_an_hour_before_a_person_is_asked() {
 async fn what_has_no_place_at_its_service_is_not_armed() {
     let mut house = house("").await;
     let places = Arc::new(Semaphore::new(0));
-    let slow = Gated { places: Some(Arc::clone(&places)), ..Gated::open() };
+    let slow = GatedTestService { places: Some(Arc::clone(&places)), ..GatedTestService::open() };
     let slow = offered(&house, "slow", "opaque", slow).await;
     let key = house.agent_key.clone();
     let mut holds = Vec::new();
@@ -354,8 +366,8 @@ async fn what_has_no_place_at_its_service_is_not_armed() {
         becomes(&house, *hold, "preparing").await;
     }
     // As long as they wait nothing of them can have left, and people can still stop them.
-    let stopped = house.gw.store.cancel(holds[0], crate::house::ana()).await.unwrap();
-    assert!(matches!(stopped, sluice_store::Cancelled::Stopped(_)), "{stopped:?}");
+    let stopped = house.gw.store.cancel(holds[0], crate::test_gateway::ana()).await.unwrap();
+    assert!(matches!(stopped, sluice_store::CancelHoldOutcome::Stopped(_)), "{stopped:?}");
     assert_eq!(slow.agents().len(), 0);
     places.add_permits(3);
     for hold in &holds[1..] {
@@ -368,12 +380,18 @@ async fn what_has_no_place_at_its_service_is_not_armed() {
 async fn a_gateway_that_stops_begins_nothing_more() {
     let mut house = house("").await;
     let places = Arc::new(Semaphore::new(0));
-    let slow = offered(&house, "slow", "opaque", Gated { places: Some(Arc::clone(&places)), ..Gated::open() }).await;
+    let slow = offered(
+        &house,
+        "slow",
+        "opaque",
+        GatedTestService { places: Some(Arc::clone(&places)), ..GatedTestService::open() },
+    )
+    .await;
     let key = house.agent_key.clone();
     let hold = tell(&house, &key, "slow").await.unwrap();
     house.step().await;
     becomes(&house, hold, "preparing").await;
-    house.gw.enter(sluice_gateway::Phase::Stopping);
+    house.gw.enter(sluice_gateway::GatewayPhase::Stopping);
     places.add_permits(1);
     becomes(&house, hold, "ready").await;
     assert_eq!((slow.agents().len(), house.step().await), (0, 0));
@@ -382,19 +400,19 @@ async fn a_gateway_that_stops_begins_nothing_more() {
 #[tokio::test]
 async fn what_is_being_started_says_so_and_never_that_it_is_unknown() {
     let house = house("mounts: {crm: {command: /bin/true}}\n").await;
-    offered(&house, "slow", "findable", Gated { is_up: false, ..Gated::open() }).await;
+    offered(&house, "slow", "findable", GatedTestService { is_up: false, ..GatedTestService::open() }).await;
     for capability in ["crm.create", "slow.tell"] {
         let no = house.call(capability, json!({})).await.unwrap_err().refusal;
         assert_eq!((no.code(), no.code().status()), (Code::ServiceStarting, 503), "{capability}");
-        assert!(matches!(no.retry(), Retry::After(_)), "{capability}");
+        assert!(matches!(no.retry(), RetryAdvice::After(_)), "{capability}");
     }
     let no = house.call("erp.create", json!({})).await.unwrap_err().refusal;
     assert_eq!(no.code(), Code::SchemaUnknownCapability, "what nobody starts is unknown");
-    let not_up: Vec<String> = house.gw.services.not_up().iter().map(ToString::to_string).collect();
+    let not_up: Vec<String> = house.gw.services.starting_services().iter().map(ToString::to_string).collect();
     assert_eq!(not_up, ["mount.crm", "slow"]);
 }
 
-async fn said(open: &Open, body: Value) -> (u16, Value) {
+async fn said(open: &OpenTestGateway, body: Value) -> (u16, Value) {
     let answer = ask(open.main, "POST", "/v1/holds/settle", &open.house.operator_token, Some(&body)).await;
     (answer.status, answer.json())
 }
@@ -402,16 +420,16 @@ async fn said(open: &Open, body: Value) -> (u16, Value) {
 #[tokio::test]
 async fn many_unclear_writes_are_listed_and_settled_by_what_was_listed() {
     let config = "batch: {limit: 100000}\n".to_owned();
-    let mut open = open(Plan { config, ..Plan::default() }).await;
+    let mut open = open(TestGatewayPlan { config, ..TestGatewayPlan::default() }).await;
     let key = open.house.agent_key.clone();
     let flood = open.house.another("flood").await;
-    offered(&open.house, "slow", "opaque", Gated::unclear()).await;
+    offered(&open.house, "slow", "opaque", GatedTestService::unclear()).await;
     let mut holds = Vec::new();
     for key in [&key, &key, &key, &flood] {
         holds.push(tell(&open.house, key, "slow").await.unwrap());
     }
     open.house.let_go().await;
-    open.house.pass(Span::from_secs(2));
+    open.house.pass(Millis::from_secs(2));
     open.house.let_go().await;
     for hold in &holds {
         assert_eq!(state(&open.house, *hold).await.word(), "needs_human");

@@ -3,20 +3,20 @@
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use super::house::Plan;
-use super::http::{Open, ask, doors, open};
+use super::http::{OpenTestGateway, ask, doors, open};
+use super::test_gateway::TestGatewayPlan;
 
 /// Writes wait half a minute, deletions for a person.
-fn plan() -> Plan {
-    Plan {
+fn plan() -> TestGatewayPlan {
+    TestGatewayPlan {
         config: "holds: {delays: {\"filesystem.*\": 30s}}\n".into(),
         agent: "rules:\n  - {capability: filesystem.delete, tier: approval_required}\n".into(),
-        ..Plan::default()
+        ..TestGatewayPlan::default()
     }
 }
 
 /// One write that waits and one that is asked about: their ids.
-async fn two(open: &Open, name: &str) -> (Value, Value) {
+async fn two(open: &OpenTestGateway, name: &str) -> (Value, Value) {
     let path = open.house.path(name);
     std::fs::write(&path, "x").unwrap();
     let call = |capability: &str, arguments: Value| {
@@ -41,7 +41,7 @@ async fn whatever_stops_or_shows_works_while_every_ordinary_connection_is_taken(
     let (held, asked) = two(&open, "a").await;
     let (other_held, other_asked) = two(&open, "b").await;
     let (_, third) = two(&open, "c").await;
-    let taken = open.house.gw.store.occupied();
+    let taken = open.house.gw.store.occupy_readers();
 
     let question = text(&asked, "approval_id");
     for path in [

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluice_core::Span;
+use sluice_core::Millis;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::house::Plan;
-use super::http::{Open, ask, open};
+use super::http::{OpenTestGateway, ask, open};
+use super::test_gateway::TestGatewayPlan;
 
 /// Opens a stream and reads as far as it is live.
 async fn listen(address: SocketAddr, token: &str) -> TcpStream {
@@ -36,21 +36,21 @@ async fn rest(mut stream: TcpStream) -> String {
 }
 
 /// Makes a credential; gives its id and itself.
-async fn made(open: &Open, body: Value) -> (String, String) {
+async fn made(open: &OpenTestGateway, body: Value) -> (String, String) {
     let made = ask(open.main, "POST", "/v1/keys", &open.house.operator_token, Some(&body)).await;
     assert_eq!(made.status, 201, "{made:?}");
     let text = |name: &str| made.json()[name].as_str().unwrap().to_owned();
     (text("key_id"), text("token"))
 }
 
-async fn something_happens(open: &Open) {
+async fn something_happens(open: &OpenTestGateway) {
     let call = json!({"capability": "system.time"});
     ask(open.main, "POST", "/v1/calls", &open.house.agent_key, Some(&call)).await;
 }
 
 #[tokio::test]
 async fn a_stream_ends_when_its_credential_is_revoked() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let admin = &open.house.operator_token;
     for whose in [json!({"operator": "vera", "role": "viewer"}), json!({"agent": "clerk"})] {
         let (id, token) = made(&open, whose).await;
@@ -64,14 +64,14 @@ async fn a_stream_ends_when_its_credential_is_revoked() {
 
 #[tokio::test]
 async fn a_stream_ends_when_its_credential_expires() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let (_, token) = made(&open, json!({"operator": "vera", "role": "viewer", "ttl_s": 60})).await;
     let mut stream = listen(open.main, &token).await;
     something_happens(&open).await;
     let mut buffer = [0; 4096];
     let n = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut buffer)).await.unwrap().unwrap();
     assert!(std::str::from_utf8(&buffer[..n]).unwrap().contains("event: "), "as long as it works it sees");
-    open.house.pass(Span::from_secs(60));
+    open.house.pass(Millis::from_secs(60));
     something_happens(&open).await;
     let seen = rest(stream).await;
     assert!(!seen.contains("event: call.answered"), "{seen}");

@@ -3,22 +3,22 @@
 //! The stand-in keeps what the real service keeps: updates come again until an offset confirms them, buttons carry at
 //! most 64 bytes, a chat has to exist, and it can be told to fail.
 
+mod bot_api;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use sluice_core::Span;
-use sluice_gateway::channels::telegram::Telegram;
-use sluice_gateway::channels::{Channel, Fault};
-use sluice_gateway::loops::outbox::Outbox;
+use sluice_core::Millis;
+use sluice_gateway::channels::telegram::TelegramChannel;
+use sluice_gateway::channels::{Channel, ChannelError};
+use sluice_gateway::loops::outbox::OutboxLoop;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::house::{House, Plan};
+use crate::test_gateway::{TestGateway, TestGatewayPlan};
 
 pub(crate) const TOKEN: &str = "123456:AAtest_token-0";
 pub(crate) const ANA: i64 = 1001;
@@ -26,7 +26,7 @@ pub(crate) const DAN: i64 = 1002;
 
 /// What the service remembers.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct TelegramStubState {
     pub(crate) messages: Vec<Value>,
     pub(crate) said: Vec<Value>,
     pub(crate) edits: Vec<Value>,
@@ -44,15 +44,19 @@ pub(crate) struct Kept {
     lose_answers: u32,
 }
 
-pub(crate) struct Service {
-    kept: Arc<Mutex<Kept>>,
+pub(crate) struct TelegramStub {
+    kept: Arc<Mutex<TelegramStubState>>,
     pub(crate) url: String,
     _serves: JoinSet<()>,
 }
 
-impl Service {
+impl TelegramStub {
     pub(crate) async fn start() -> Self {
-        let kept = Arc::new(Mutex::new(Kept { next_update: 100, next_message: 500, ..Kept::default() }));
+        let kept = Arc::new(Mutex::new(TelegramStubState {
+            next_update: 100,
+            next_message: 500,
+            ..TelegramStubState::default()
+        }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let mut serves = JoinSet::new();
@@ -62,7 +66,7 @@ impl Service {
             while let Ok((stream, _)) = listener.accept().await {
                 let kept = Arc::clone(&shared);
                 lines.spawn(async move {
-                    let service = service_fn(move |request| answer(Arc::clone(&kept), request));
+                    let service = service_fn(move |request| bot_api::answer(Arc::clone(&kept), request));
                     let _ended = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -72,7 +76,7 @@ impl Service {
         Self { kept, url, _serves: serves }
     }
 
-    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Kept) -> T) -> T {
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut TelegramStubState) -> T) -> T {
         f(&mut self.kept.lock().unwrap())
     }
 
@@ -134,116 +138,12 @@ pub(crate) fn button(message: &Value, label: &str) -> String {
     found.unwrap_or_else(|| panic!("no button {label} in {rows:?}"))["callback_data"].as_str().unwrap().to_owned()
 }
 
-async fn answer(
-    kept: Arc<Mutex<Kept>>,
-    request: hyper::Request<Incoming>,
-) -> Result<hyper::Response<Full<Bytes>>, std::io::Error> {
-    let path = request.uri().path().to_owned();
-    let method = path.strip_prefix(&format!("/bot{TOKEN}/")).unwrap_or_default().to_owned();
-    let body = request.into_body().collect().await.unwrap().to_bytes();
-    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let (status, answer) = {
-        let mut kept = kept.lock().unwrap();
-        kept.called.push(method.clone());
-        if kept.faults.front().is_some_and(|(what, ..)| *what == method) {
-            let (_, status, answer) = kept.faults.pop_front().unwrap();
-            (status, answer)
-        } else {
-            handle(&mut kept, &method, &body)
-        }
-    };
-    let lost = {
-        let mut kept = kept.lock().unwrap();
-        let lost = method == "sendMessage" && kept.lose_answers > 0;
-        kept.lose_answers -= u32::from(lost);
-        lost
-    };
-    if lost {
-        return Err(std::io::Error::other("the line broke"));
-    }
-    let response = hyper::Response::builder().status(status).body(Full::new(Bytes::from(answer.to_string())));
-    Ok(response.unwrap())
-}
-
-fn handle(kept: &mut Kept, method: &str, body: &Value) -> (u16, Value) {
-    let bad =
-        |words: &str| (400, json!({"ok": false, "error_code": 400, "description": format!("Bad Request: {words}")}));
-    let chat = body["chat_id"].as_i64();
-    let known = |chat: Option<i64>| chat.is_some_and(|chat| [ANA, DAN, -500].contains(&chat));
-    match method {
-        "getUpdates" if !kept.webhook.0.is_empty() => {
-            let words = "Conflict: can't use getUpdates method while webhook is active";
-            (409, json!({"ok": false, "error_code": 409, "description": words}))
-        }
-        "getWebhookInfo" => {
-            (200, json!({"ok": true, "result": {"url": kept.webhook.0, "pending_update_count": kept.updates.len()}}))
-        }
-        "setWebhook" => {
-            let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
-            let (url, secret) = (text("url"), text("secret_token"));
-            let fine = |c: u8| c.is_ascii_alphanumeric() || b"_-".contains(&c);
-            if !url.starts_with("https://") || secret.len() > 256 || !secret.bytes().all(fine) {
-                return bad("bad webhook");
-            }
-            kept.webhook = (url, secret);
-            (200, json!({"ok": true, "result": true}))
-        }
-        "deleteWebhook" => {
-            kept.webhook = Default::default();
-            (200, json!({"ok": true, "result": true}))
-        }
-        "getUpdates" => {
-            let offset = body["offset"].as_i64().unwrap_or(i64::MIN);
-            kept.updates.retain(|update| update["update_id"].as_i64().unwrap() >= offset);
-            (200, json!({"ok": true, "result": kept.updates}))
-        }
-        "sendMessage" if !known(chat) => bad("chat not found"),
-        "sendMessage" => {
-            let text = body["text"].as_str().unwrap_or_default();
-            let buttons = body["reply_markup"]["inline_keyboard"].as_array().cloned().unwrap_or_default();
-            let too_long = buttons
-                .iter()
-                .flat_map(|row| row.as_array().unwrap())
-                .any(|b| b["callback_data"].as_str().unwrap().len() > 64);
-            if text.is_empty() || text.encode_utf16().count() > 4096 || too_long {
-                return bad("message text or button");
-            }
-            kept.next_message += 1;
-            let mut message = body.clone();
-            message["message_id"] = kept.next_message.into();
-            message["chat"] = json!({"id": chat});
-            if buttons.is_empty() {
-                kept.said.push(message)
-            } else {
-                kept.messages.push(message)
-            }
-            (200, json!({"ok": true, "result": {"message_id": kept.next_message, "chat": {"id": chat}, "date": 1}}))
-        }
-        "editMessageText" => {
-            let there = kept
-                .messages
-                .iter()
-                .any(|m| m["message_id"] == body["message_id"] && m["chat"]["id"] == body["chat_id"]);
-            if !there {
-                return bad("message to edit not found");
-            }
-            kept.edits.push(body.clone());
-            (200, json!({"ok": true, "result": {"message_id": body["message_id"]}}))
-        }
-        "answerCallbackQuery" => {
-            kept.answers.push(body.clone());
-            (200, json!({"ok": true, "result": true}))
-        }
-        _ => (401, json!({"ok": false, "error_code": 401, "description": "Unauthorized"})),
-    }
-}
-
 /// A house whose writes need a person, with a bot.
-pub(crate) struct World {
-    pub(crate) house: House,
-    pub(crate) service: Service,
-    pub(crate) telegram: Arc<Telegram>,
-    pub(crate) outbox: Outbox,
+pub(crate) struct TelegramFixture {
+    pub(crate) house: TestGateway,
+    pub(crate) service: TelegramStub,
+    pub(crate) telegram: Arc<TelegramChannel>,
+    pub(crate) outbox: OutboxLoop,
 }
 
 pub(crate) const PEOPLE: &str = "approvals:\n  people:\n    - {name: ana, telegram: 1001}\n";
@@ -251,27 +151,27 @@ pub(crate) const PEOPLE: &str = "approvals:\n  people:\n    - {name: ana, telegr
 const SLOWLY: &str = "holds: {delays: {\"filesystem.*\": 30s}}\n";
 pub(crate) const ASKS: &str = "rules: [{capability: \"filesystem.*\", tier: approval_required}]\n";
 
-impl World {
+impl TelegramFixture {
     pub(crate) async fn new(approvals: &str) -> Self {
         Self::under(approvals, ASKS).await
     }
 
     /// With these rules for the agent.
     pub(crate) async fn under(approvals: &str, rules: &str) -> Self {
-        let plan = Plan { config: approvals.into(), agent: rules.into(), ..Plan::default() };
-        let house = House::new(plan).await;
-        let service = Service::start().await;
+        let plan = TestGatewayPlan { config: approvals.into(), agent: rules.into(), ..TestGatewayPlan::default() };
+        let house = TestGateway::new(plan).await;
+        let service = TelegramStub::start().await;
         let file = house.folder.path().join("token");
         std::fs::write(&file, format!("{TOKEN}\n")).unwrap();
-        let telegram = Arc::new(Telegram::new(&file, &service.url).unwrap());
-        let outbox = Outbox::new(vec![telegram.clone()]);
+        let telegram = Arc::new(TelegramChannel::new(&file, &service.url).unwrap());
+        let outbox = OutboxLoop::new(vec![telegram.clone()]);
         Self { house, service, telegram, outbox }
     }
 
     pub(crate) async fn ask(&self, name: &str) -> String {
         let arguments = json!({"path": self.house.path(name), "content": "hello"});
         let answer = self.house.call("filesystem.write", arguments).await.unwrap();
-        let sluice_gateway::corridor::Answer::Awaiting { approval, .. } = answer else { panic!("{answer:?}") };
+        let sluice_gateway::corridor::CallOutcome::Awaiting { approval, .. } = answer else { panic!("{answer:?}") };
         approval.to_string()
     }
 
@@ -279,8 +179,8 @@ impl World {
         self.outbox.step(&self.house.gw).await.unwrap();
     }
 
-    pub(crate) async fn hear(&self) -> Result<(), Fault> {
-        self.telegram.hear(&self.house.gw).await
+    pub(crate) async fn hear(&self) -> Result<(), ChannelError> {
+        self.telegram.receive_answers(&self.house.gw).await
     }
 
     pub(crate) async fn state(&self, id: &str) -> String {
@@ -295,7 +195,7 @@ impl World {
 
 #[tokio::test]
 async fn a_call_becomes_a_message_a_press_approves_it_and_the_gateway_carries_it_out() {
-    let mut world = World::new(PEOPLE).await;
+    let mut world = TelegramFixture::new(PEOPLE).await;
     let id = world.ask("report.txt").await;
     world.tell().await;
     let letter = world.service.letter();
@@ -312,7 +212,7 @@ async fn a_call_becomes_a_message_a_press_approves_it_and_the_gateway_carries_it
         "{}",
         world.service.last_answer()
     );
-    world.house.pass(Span::from_mins(10));
+    world.house.pass(Millis::from_mins(10));
     world.house.let_go().await;
     assert!(world.exists("report.txt"), "the gateway carried it out");
     world.tell().await;
@@ -327,7 +227,7 @@ async fn a_call_becomes_a_message_a_press_approves_it_and_the_gateway_carries_it
 
 #[tokio::test]
 async fn replies_carry_notes_and_unclear_ones_decide_nothing() {
-    let world = World::new(PEOPLE).await;
+    let world = TelegramFixture::new(PEOPLE).await;
     let id = world.ask("a").await;
     world.tell().await;
     let letter = world.service.letter();
@@ -360,7 +260,7 @@ async fn replies_carry_notes_and_unclear_ones_decide_nothing() {
 
 #[tokio::test]
 async fn a_replayed_update_is_heard_once_and_the_offset_survives_a_restart() {
-    let mut world = World::new(PEOPLE).await;
+    let mut world = TelegramFixture::new(PEOPLE).await;
     let first = world.ask("a").await;
     world.tell().await;
     world.service.press(ANA, &world.service.letter(), "1");
@@ -379,7 +279,7 @@ async fn a_replayed_update_is_heard_once_and_the_offset_survives_a_restart() {
     world.service.push(json!({"message": "nonsense"}));
     world.hear().await.unwrap();
     let kept = world.house.gw.store.channel_mark("telegram").await.unwrap();
-    world.house = world.house.restart(Span::from_secs(5)).await;
+    world.house = world.house.restart(Millis::from_secs(5)).await;
     assert_eq!(world.house.gw.store.channel_mark("telegram").await.unwrap(), kept);
     world.hear().await.unwrap();
     assert!(world.service.with(|kept| kept.updates.is_empty()), "confirmed updates are gone at the service");
@@ -387,12 +287,12 @@ async fn a_replayed_update_is_heard_once_and_the_offset_survives_a_restart() {
 
 #[tokio::test]
 async fn a_lost_answer_repeats_the_letter_and_either_button_decides_once() {
-    let world = World::new(PEOPLE).await;
+    let world = TelegramFixture::new(PEOPLE).await;
     let id = world.ask("a").await;
     world.service.with(|kept| kept.lose_answers = 1);
     world.tell().await;
     assert_eq!(world.service.letters(), 1, "sent, but we do not know");
-    world.house.pass(Span::from_secs(61));
+    world.house.pass(Millis::from_secs(61));
     world.tell().await;
     assert_eq!(world.service.letters(), 2, "so it is sent again");
     let (first, second) = world.service.with(|kept| (kept.messages[0].clone(), kept.messages[1].clone()));
@@ -408,41 +308,41 @@ async fn a_lost_answer_repeats_the_letter_and_either_button_decides_once() {
 
 #[tokio::test]
 async fn limits_conflicts_and_missing_chats_are_told_apart() {
-    let world = World::new(PEOPLE).await;
+    let world = TelegramFixture::new(PEOPLE).await;
     world.ask("a").await;
     let busy =
         json!({"ok": false, "error_code": 429, "description": "Too Many Requests", "parameters": {"retry_after": 9}});
     world.service.with(|kept| kept.faults.push_back(("sendMessage", 429, busy)));
     world.tell().await;
     assert_eq!(world.service.letters(), 0);
-    world.house.pass(Span::from_secs(8));
+    world.house.pass(Millis::from_secs(8));
     world.tell().await;
     assert_eq!(world.service.letters(), 0, "not before it may");
-    world.house.pass(Span::from_secs(2));
+    world.house.pass(Millis::from_secs(2));
     world.tell().await;
     assert_eq!(world.service.letters(), 1);
     let conflict =
         json!({"ok": false, "error_code": 409, "description": "Conflict: terminated by other getUpdates request"});
     world.service.with(|kept| kept.faults.push_back(("getUpdates", 409, conflict)));
-    assert!(matches!(world.hear().await, Err(Fault::Broken { .. })));
-    let elsewhere = World::new("approvals:\n  people:\n    - {name: eve, telegram: 666}\n").await;
+    assert!(matches!(world.hear().await, Err(ChannelError::Broken { .. })));
+    let elsewhere = TelegramFixture::new("approvals:\n  people:\n    - {name: eve, telegram: 666}\n").await;
     elsewhere.ask("a").await;
     elsewhere.tell().await;
-    elsewhere.house.pass(Span::from_mins(30));
+    elsewhere.house.pass(Millis::from_mins(30));
     elsewhere.tell().await;
     assert_eq!(elsewhere.service.letters(), 0, "a chat that does not exist is not tried for ever");
 }
 
 #[tokio::test]
 async fn a_question_decided_elsewhere_or_expired_is_edited_too() {
-    let world = World::new(PEOPLE).await;
+    let world = TelegramFixture::new(PEOPLE).await;
     let id = world.ask("a").await;
     world.tell().await;
-    world.house.pass(Span::from_hours(2));
+    world.house.pass(Millis::from_hours(2));
     world.service.press(ANA, &world.service.letter(), "1");
     world.hear().await.unwrap();
     assert!(world.service.last_answer().starts_with("Nothing changed"), "{}", world.service.last_answer());
-    sluice_gateway::loops::keep::step(&world.house.gw, 1).await.unwrap();
+    sluice_gateway::loops::housekeeping::step(&world.house.gw, 1).await.unwrap();
     assert_eq!(world.state(&id).await, "expired");
     world.tell().await;
     let shown = world.service.with(|kept| kept.edits[0]["text"].as_str().unwrap().to_owned());
@@ -452,16 +352,16 @@ async fn a_question_decided_elsewhere_or_expired_is_edited_too() {
 #[tokio::test]
 async fn nobody_answering_reminds_once_and_then_asks_a_second_person() {
     let config = "approvals:\n  people:\n    - {name: ana, telegram: 1001}\n    - {name: dan, telegram: 1002}\n  second: [dan]\n  remind_after: 5m\n  escalate_after: 20m\n";
-    let world = World::new(config).await;
+    let world = TelegramFixture::new(config).await;
     let id = world.ask("a").await;
     world.tell().await;
     assert_eq!(world.service.letters(), 1);
-    world.house.pass(Span::from_mins(6));
+    world.house.pass(Millis::from_mins(6));
     world.tell().await;
     world.tell().await;
     assert_eq!(world.service.with(|kept| kept.said.len()), 1, "{:?}", world.service.last_said());
     assert!(world.service.last_said().contains(&id));
-    world.house.pass(Span::from_mins(15));
+    world.house.pass(Millis::from_mins(15));
     world.tell().await;
     world.tell().await;
     assert_eq!(world.service.letters(), 2);
@@ -476,12 +376,12 @@ async fn nobody_answering_reminds_once_and_then_asks_a_second_person() {
 
 #[tokio::test]
 async fn freezing_works_by_button_by_reply_and_without_a_question() {
-    let world = World::new(PEOPLE).await;
+    let world = TelegramFixture::new(PEOPLE).await;
     world.ask("a").await;
     world.tell().await;
     world.service.press(ANA, &world.service.letter(), "Freeze");
     world.hear().await.unwrap();
-    assert_eq!(world.service.last_answer(), "Frozen: agent clerk. Nothing of it starts any more.");
+    assert_eq!(world.service.last_answer(), "Frozen: agent clerk. Nothing covered by it starts until it is unfrozen.");
     let words = json!({"message": {"message_id": 1, "from": {"id": DAN}, "chat": {"id": DAN}, "date": 1, "text": "freeze all"}});
     world.service.push(words);
     world.hear().await.unwrap();
@@ -494,7 +394,7 @@ async fn freezing_works_by_button_by_reply_and_without_a_question() {
 
 #[tokio::test]
 async fn more_questions_than_one_can_read_are_folded() {
-    let world = World::new(&format!(
+    let world = TelegramFixture::new(&format!(
         "{PEOPLE}  prompts_per_hour: 2\n  expiry: 5h\n  remind_after: 0s\nbatch: {{services: {{filesystem: off}}}}\n"
     ))
     .await;
@@ -504,12 +404,12 @@ async fn more_questions_than_one_can_read_are_folded() {
     world.tell().await;
     assert_eq!(world.service.letters(), 2);
     let said = world.service.last_said();
-    assert!(said.starts_with("agent clerk has 3 more questions waiting"), "{said}");
-    world.house.pass(Span::from_mins(2));
+    assert!(said.starts_with("agent clerk has 3 more approval requests waiting"), "{said}");
+    world.house.pass(Millis::from_mins(2));
     world.tell().await;
     assert_eq!((world.service.letters(), world.service.with(|kept| kept.said.len())), (2, 1), "told once");
     for _ in 0..2 {
-        world.house.pass(Span::from_mins(61));
+        world.house.pass(Millis::from_mins(61));
         world.tell().await;
     }
     assert_eq!(world.service.letters(), 5, "what was folded is shown when there is room again");
@@ -517,7 +417,7 @@ async fn more_questions_than_one_can_read_are_folded() {
 
 #[tokio::test]
 async fn junk_questions_of_one_agent_take_no_prompt_from_another() {
-    let world = World::new(&format!(
+    let world = TelegramFixture::new(&format!(
         "{PEOPLE}  prompts_per_hour: 10\n  expiry: 5h\n  remind_after: 0s\nbatch: {{services: {{filesystem: off}}}}\n"
     ))
     .await;
@@ -527,11 +427,14 @@ async fn junk_questions_of_one_agent_take_no_prompt_from_another() {
     world.tell().await;
     assert_eq!(world.service.letters(), 10, "the quota of one agent");
     let said = world.service.last_said();
-    assert!(said.starts_with("agent clerk has 21 more questions waiting. See all: sluice approvals list"), "{said}");
+    assert!(
+        said.starts_with("agent clerk has 21 more approval requests waiting. See all: sluice approvals list"),
+        "{said}"
+    );
     // Others are asked as ever, even where all prompts of an hour are used up.
     let ids = sluice_testkit::ids::CountingIds::default();
     for (n, name) in ["scout", "porter", "cook"].into_iter().enumerate() {
-        let mail = sluice_testkit::world::mail(&ids, name, "may I");
+        let mail = sluice_testkit::test_store::mail(&ids, name, "may I");
         let asked = sluice_store::Admission { tier: sluice_core::Tier::ApprovalRequired, ..mail };
         world.house.gw.store.admit(asked).await.unwrap();
         world.tell().await;
@@ -540,7 +443,7 @@ async fn junk_questions_of_one_agent_take_no_prompt_from_another() {
     assert_eq!(world.service.with(|kept| kept.said.len()), 1, "one summary, not 21");
     let open = world.house.gw.store.open_approvals(100).await.unwrap();
     assert_eq!(open.len(), 34, "nothing is dropped: all of them are still open");
-    world.house.pass(Span::from_mins(61));
+    world.house.pass(Millis::from_mins(61));
     world.tell().await;
     assert_eq!(world.service.letters(), 23, "the next ten follow when there is room again");
 }
@@ -548,7 +451,7 @@ async fn junk_questions_of_one_agent_take_no_prompt_from_another() {
 #[tokio::test]
 async fn a_batch_is_one_message_and_is_answered_with_how_much_of_it() {
     let config = format!("{PEOPLE}batch: {{services: {{filesystem: {{limit: 1, window: 10m}}}}}}\n{SLOWLY}");
-    let world = World::under(&config, "rules: []\n").await;
+    let world = TelegramFixture::under(&config, "rules: []\n").await;
     let arguments = json!({"path": world.house.path("first"), "content": "hello"});
     world.house.call("filesystem.write", arguments).await.unwrap();
     let mut ids = Vec::new();
@@ -576,7 +479,7 @@ async fn what_is_above_the_channels_ceiling_has_no_yes_here() {
     let config = format!(
         "{PEOPLE}  telegram_ceiling: low\nbatch: {{services: {{filesystem: {{limit: 1, window: 10m}}}}}}\n{SLOWLY}"
     );
-    let world = World::under(&config, "rules: []\n").await;
+    let world = TelegramFixture::under(&config, "rules: []\n").await;
     let arguments = json!({"path": world.house.path("first"), "content": "hello"});
     world.house.call("filesystem.write", arguments).await.unwrap();
     let mut card = String::new();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::telegram::{ANA, DAN, PEOPLE, World, button, press, written};
+use crate::telegram::{ANA, DAN, PEOPLE, TelegramFixture, button, press, written};
 
 /// The update, with one member set.
 fn with(mut update: Value, at: &str, value: Value) -> Value {
@@ -96,7 +96,7 @@ fn crafted(number: i64, yes: &str, no_menu: &str, id: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn of_more_than_sixty_crafted_updates_none_decides_and_the_exact_one_does() {
-    let world = World::new(PEOPLE).await;
+    let world = TelegramFixture::new(PEOPLE).await;
     let id = world.ask("a").await;
     world.tell().await;
     let letter = world.service.letter();
@@ -117,7 +117,7 @@ async fn of_more_than_sixty_crafted_updates_none_decides_and_the_exact_one_does(
     assert_eq!(world.state(&id).await, "approved", "and the exact one decides");
     let exact = world.service.with(|kept| kept.updates.back().cloned().unwrap());
     for _ in 0..100 {
-        world.telegram.take(&world.house.gw, exact.clone()).await.unwrap();
+        world.telegram.handle_update(&world.house.gw, exact.clone()).await.unwrap();
     }
     let decided = world.house.record().await.iter().filter(|kind| *kind == "approval.approved").count();
     assert_eq!(decided, 1, "a hundred times the same is one decision");

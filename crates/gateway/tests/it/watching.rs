@@ -8,20 +8,20 @@ use std::sync::Arc;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use sluice_core::Span;
-use sluice_gateway::loops::{keep, watching};
-use sluice_gateway::{Lost, Room, serve};
-use sluice_store::{AlertFilter, Severity};
+use sluice_core::Millis;
+use sluice_gateway::loops::{health_watch, housekeeping};
+use sluice_gateway::{DiskSpace, FatalGatewayError, serve};
+use sluice_store::{AlertFilter, MessageSeverity};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use super::house::{Ground, House, HouseOn, OnServer, Plan};
+use super::test_gateway::{OnPostgresServer, TestGateway, TestGatewayDatabase, TestGatewayOn, TestGatewayPlan};
 
 /// The topics of every alert, in the order of the alphabet.
-async fn alerts<G: Ground>(house: &HouseOn<G>) -> Vec<String> {
-    let filter = AlertFilter { severity_at_least: Severity::Info, ..AlertFilter::default() };
+async fn alerts<G: TestGatewayDatabase>(house: &TestGatewayOn<G>) -> Vec<String> {
+    let filter = AlertFilter { severity_at_least: MessageSeverity::Info, ..AlertFilter::default() };
     let found = house.gw.store.alerts(filter, None, 50).await.unwrap();
     let mut topics: Vec<String> = found.into_iter().map(|alert| alert.message.topic).collect();
     topics.sort();
@@ -33,16 +33,16 @@ fn count(topics: &[String], wanted: &str) -> usize {
 }
 
 /// Looks three times: what is bad is said once.
-async fn looked<G: Ground>(house: &HouseOn<G>) -> Vec<String> {
+async fn looked<G: TestGatewayDatabase>(house: &TestGatewayOn<G>) -> Vec<String> {
     for _ in 0..3 {
-        watching::look(&house.gw).await.unwrap();
+        health_watch::look(&house.gw).await.unwrap();
     }
     alerts(house).await
 }
 
 #[tokio::test]
 async fn a_removed_key_a_full_disk_and_a_changed_state_file_are_each_said_once_and_again_after_they_were_well() {
-    let house = House::new(Plan::default()).await;
+    let house = TestGateway::new(TestGatewayPlan::default()).await;
     let root = house.folder.path();
     assert_eq!(looked(&house).await, [""; 0], "all is well");
 
@@ -55,11 +55,11 @@ async fn a_removed_key_a_full_disk_and_a_changed_state_file_are_each_said_once_a
         assert_eq!(looked(&house).await.len(), round);
     }
 
-    house.gw.found_room(Room::Low);
+    house.gw.set_disk_space(DiskSpace::Low);
     assert_eq!(count(&looked(&house).await, "disk.low"), 1);
-    house.gw.found_room(Room::None);
+    house.gw.set_disk_space(DiskSpace::None);
     assert_eq!(count(&looked(&house).await, "disk.low"), 2, "nearly full, then full");
-    house.gw.found_room(Room::Enough);
+    house.gw.set_disk_space(DiskSpace::Enough);
     looked(&house).await;
 
     let state = root.join("data.state/state.json");
@@ -70,13 +70,13 @@ async fn a_removed_key_a_full_disk_and_a_changed_state_file_are_each_said_once_a
     assert_eq!(known(&fs::read(&state).unwrap()), known(&whole), "it was written again");
     fs::write(&state, "{}").unwrap();
     assert_eq!(count(&looked(&house).await, "recovery.state_file_changed"), 2);
-    let house = house.restart(Span::from_secs(1)).await;
+    let house = house.restart(Millis::from_secs(1)).await;
     assert!(!house.gw.recovery.is_suspected(), "the next start finds what it needs");
 }
 
 #[tokio::test]
 async fn a_data_folder_that_is_replaced_is_said_once() {
-    let house = HouseOn::<OnServer>::new(Plan::default()).await;
+    let house = TestGatewayOn::<OnPostgresServer>::new(TestGatewayPlan::default()).await;
     if house.database().is_none() {
         return;
     }
@@ -93,8 +93,8 @@ async fn a_data_folder_that_is_replaced_is_said_once() {
 #[tokio::test]
 async fn a_database_file_that_is_gone_acknowledges_nothing_and_ends_the_gateway() {
     for part in ["", "-wal"] {
-        let house = House::new(Plan::default()).await;
-        keep::step(&house.gw, 0).await.unwrap();
+        let house = TestGateway::new(TestGatewayPlan::default()).await;
+        housekeeping::step(&house.gw, 0).await.unwrap();
         let file = fs::read_dir(house.folder.path().join("data")).unwrap().flatten();
         let file = file.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "db")).unwrap();
         fs::remove_file(format!("{}{part}", file.display())).unwrap();
@@ -102,8 +102,8 @@ async fn a_database_file_that_is_gone_acknowledges_nothing_and_ends_the_gateway(
         let arguments = serde_json::json!({"path": path, "content": "x"});
         let no = house.call("filesystem.write", arguments).await.unwrap_err();
         assert_eq!(no.refusal.code().as_str(), "store.damaged", "{part}");
-        assert!(keep::step(&house.gw, 0).await.is_err(), "{part}");
-        assert_eq!(house.gw.lost().await, Lost::Removed, "{part}");
+        assert!(housekeeping::step(&house.gw, 0).await.is_err(), "{part}");
+        assert_eq!(house.gw.wait_for_failure().await, FatalGatewayError::Removed, "{part}");
     }
 }
 
@@ -134,7 +134,7 @@ async fn shows(address: std::net::SocketAddr, cert: &str) -> bool {
 #[tokio::test]
 async fn a_new_certificate_is_shown_without_a_restart_and_a_broken_one_keeps_the_old() {
     let config = "tls: {cert: cert.pem, key: key.pem}\n";
-    let house = House::new(Plan { config: config.into(), ..Plan::default() }).await;
+    let house = TestGateway::new(TestGatewayPlan { config: config.into(), ..TestGatewayPlan::default() }).await;
     let root = house.folder.path().to_path_buf();
     let first = certify(&root, 2400);
     let bound = serve::bind(&house.gw).await.unwrap();
@@ -163,14 +163,14 @@ async fn a_new_certificate_is_shown_without_a_restart_and_a_broken_one_keeps_the
 #[tokio::test]
 async fn a_certificate_that_ends_soon_is_said_once_and_its_end_once_more() {
     let config = "tls: {cert: cert.pem, key: key.pem}\n";
-    let house = House::new(Plan { config: config.into(), ..Plan::default() }).await;
+    let house = TestGateway::new(TestGatewayPlan { config: config.into(), ..TestGatewayPlan::default() }).await;
     // The clock of the tests stands in October 2024.
     certify(house.folder.path(), 2025);
     drop(serve::bind(&house.gw).await.unwrap());
     assert_eq!(looked(&house).await, [""; 0], "two months are left");
-    house.pass(Span::from_hours(24 * 55));
+    house.pass(Millis::from_hours(24 * 55));
     assert_eq!(looked(&house).await, ["tls.expiring"]);
-    house.pass(Span::from_hours(24 * 14));
+    house.pass(Millis::from_hours(24 * 14));
     assert_eq!(looked(&house).await, ["tls.expired", "tls.expiring"]);
     certify(house.folder.path(), 2400);
     assert_eq!(looked(&house).await.len(), 2, "a new one ends it");

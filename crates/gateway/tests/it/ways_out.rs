@@ -1,44 +1,46 @@
 //! Requests of agents, from the call to the wire and back; limits and breaker as operators see them.
 
 use serde_json::{Value, json};
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_core::ids::SecretName;
 use sluice_core::refusal::Code;
-use sluice_gateway::corridor::Answer;
-use sluice_gateway::egress::Request;
-use sluice_gateway::vault::{NewValue, Scope, Secret};
+use sluice_gateway::corridor::CallOutcome;
+use sluice_gateway::egress::EgressRequest;
+use sluice_gateway::vault::{NewSecretValue, SecretScope, SecretValue};
 use sluice_store::AlertFilter;
 
-use crate::house::{House, Plan, ana};
-use crate::outside::{self, Out, Upstream, answer, named, wide};
+use crate::outside::{self, LoopbackUpstream, TestEgress, answer, named, wide};
+use crate::test_gateway::{TestGateway, TestGatewayPlan, ana};
 
-fn plan(upstream: &Upstream, more: &str) -> Plan {
+fn plan(upstream: &LoopbackUpstream, more: &str) -> TestGatewayPlan {
     let port = upstream.address.port();
     let config = format!(
         "batch: {{services: {{network: off}}}}\nholds: {{delays: {{\"network.*\": 0s}}}}\negress:\n  connections:\n    web: {{hosts: [127.0.0.1], ports: [{port}], http: true, methods: [GET, HEAD, POST], allow_addresses: [127.0.0.1], agents: [clerk]{more}}}\n"
     );
-    Plan { config, ..Plan::default() }
+    TestGatewayPlan { config, ..TestGatewayPlan::default() }
 }
 
 /// The call is made, let go, and read back: its state and what the agent is told.
-async fn through(house: &mut House, capability: &str, arguments: Value) -> (String, Value) {
-    let Answer::Held { hold, .. } = house.call(capability, arguments).await.unwrap() else { panic!("not held") };
+async fn through(house: &mut TestGateway, capability: &str, arguments: Value) -> (String, Value) {
+    let CallOutcome::Held { hold, .. } = house.call(capability, arguments).await.unwrap() else { panic!("not held") };
     house.let_go().await;
     let state = house.gw.store.hold(hold).await.unwrap().unwrap().state.word().to_owned();
-    let result = house.gw.store.result(hold).await.unwrap();
+    let result = house.gw.store.hold_result(hold).await.unwrap();
     (state, result.map(|text| serde_json::from_str(&text).unwrap()).unwrap_or_default())
 }
 
-async fn set(house: &House, name: &str, value: &str, host: &str) {
-    let scope = Scope::new(vec!["network.credentialed_request".into()], &[host.to_owned()]).unwrap();
-    let new = NewValue { value: Secret::new(value.into()), kind: None, scope: Some(scope), overlap: Span::ZERO };
+async fn set(house: &TestGateway, name: &str, value: &str, host: &str) {
+    let scope = SecretScope::new(vec!["network.credentialed_request".into()], &[host.to_owned()]).unwrap();
+    let new =
+        NewSecretValue { value: SecretValue::new(value.into()), kind: None, scope: Some(scope), overlap: Millis::ZERO };
     house.gw.vault.set(&SecretName::new(name).unwrap(), new, ana()).await.unwrap();
 }
 
 #[tokio::test]
 async fn an_agent_fetches_what_an_operator_opened_and_learns_where_it_is_from() {
-    let upstream = Upstream::answering(|_, _| answer("200 OK", "etag: abc\r\nset-cookie: a=b\r\n", "grüße")).await;
-    let mut house = House::new(plan(&upstream, "")).await;
+    let upstream =
+        LoopbackUpstream::answering(|_, _| answer("200 OK", "etag: abc\r\nset-cookie: a=b\r\n", "grüße")).await;
+    let mut house = TestGateway::new(plan(&upstream, "")).await;
     let (state, result) = through(&mut house, "network.http_request", json!({"url": upstream.url("/a?b=c")})).await;
     assert_eq!(state, "done");
     assert_eq!((result["status_code"].as_u64(), result["body"].as_str()), (Some(200), Some("grüße")));
@@ -49,8 +51,8 @@ async fn an_agent_fetches_what_an_operator_opened_and_learns_where_it_is_from() 
 
 #[tokio::test]
 async fn what_no_connection_admits_is_refused_before_it_is_held() {
-    let upstream = Upstream::answering(|_, _| answer("200 OK", "", "")).await;
-    let house = House::new(plan(&upstream, ", paths: [\"/v1/*\"]")).await;
+    let upstream = LoopbackUpstream::answering(|_, _| answer("200 OK", "", "")).await;
+    let house = TestGateway::new(plan(&upstream, ", paths: [\"/v1/*\"]")).await;
     let elsewhere = "https://other.example/".to_owned();
     for (arguments, code) in [
         (json!({"url": elsewhere}), Code::EgressNotAllowed),
@@ -68,12 +70,12 @@ async fn what_no_connection_admits_is_refused_before_it_is_held() {
 
 #[tokio::test]
 async fn a_secret_is_added_for_its_host_and_never_comes_back() {
-    let upstream = Upstream::answering(|request, _| {
+    let upstream = LoopbackUpstream::answering(|request, _| {
         let token = request.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap_or("none");
         answer("200 OK", &format!("x-echo: {token}\r\n"), &json!({"you": token, "len": token.len()}).to_string())
     })
     .await;
-    let mut house = House::new(plan(&upstream, "")).await;
+    let mut house = TestGateway::new(plan(&upstream, "")).await;
     set(&house, "crm", "hunter2/hunter2", "127.0.0.1").await;
     set(&house, "other", "hunter3/hunter3", "api.other.example").await;
     let ask = |secret: &str| json!({"url": upstream.url("/"), "secret_name": secret});
@@ -100,31 +102,31 @@ async fn a_lasting_accounts_credential_is_asked_for_anew_each_week_and_once() {
                     answer: {type: object, required: [posts], properties: {posts: {type: integer}}}\n";
     std::fs::write(folder.path().join("board.yaml"), declared).unwrap();
     let config = format!("proxies: {}\n", folder.path().display());
-    let house = House::new(Plan { config, ..Plan::default() }).await;
+    let house = TestGateway::new(TestGatewayPlan { config, ..TestGatewayPlan::default() }).await;
     assert!(house.gw.proxies.get("board").is_some(), "{:?}", house.gw.proxies.found());
     set(&house, "board/token", "hunter2/hunter2", "board.example").await;
-    let asked = async |house: &House| {
-        sluice_gateway::loops::keep::step(&house.gw, 0).await.unwrap();
-        sluice_gateway::loops::keep::step(&house.gw, 0).await.unwrap();
+    let asked = async |house: &TestGateway| {
+        sluice_gateway::loops::housekeeping::step(&house.gw, 0).await.unwrap();
+        sluice_gateway::loops::housekeeping::step(&house.gw, 0).await.unwrap();
         house.record().await.iter().filter(|kind| *kind == "secret.rotation_asked").count()
     };
-    house.pass(Span::from_hours(7 * 24 - 1));
+    house.pass(Millis::from_hours(7 * 24 - 1));
     assert_eq!(asked(&house).await, 0, "not yet");
-    house.pass(Span::from_hours(2));
+    house.pass(Millis::from_hours(2));
     assert_eq!(asked(&house).await, 1, "once, however often the gateway looks");
-    house.pass(Span::from_hours(7 * 24));
+    house.pass(Millis::from_hours(7 * 24));
     assert_eq!(asked(&house).await, 2, "and again when nobody did it");
     set(&house, "board/token", "hunter3/hunter3", "board.example").await;
-    house.pass(Span::from_hours(24));
+    house.pass(Millis::from_hours(24));
     assert_eq!(asked(&house).await, 2, "a new value has a week again");
 }
 
 #[tokio::test]
 async fn agents_see_names_of_secrets_and_can_ask_for_new_ones() {
-    let upstream = Upstream::answering(|_, _| answer("200 OK", "", "")).await;
-    let mut house = House::new(plan(&upstream, "")).await;
+    let upstream = LoopbackUpstream::answering(|_, _| answer("200 OK", "", "")).await;
+    let mut house = TestGateway::new(plan(&upstream, "")).await;
     set(&house, "crm", "hunter2/hunter2", "api.crm.example").await;
-    let Answer::Done { result, .. } = house.call("secrets.list", json!({})).await.unwrap() else { panic!() };
+    let CallOutcome::Done { result, .. } = house.call("secrets.list", json!({})).await.unwrap() else { panic!() };
     assert_eq!((result["total"].as_u64(), result["secrets"][0]["name"].as_str()), (Some(1), Some("crm")));
     assert!(!result.to_string().contains("hunter2"));
     let ask = json!({"secret_name": "crm", "reason": "compromised"});
@@ -144,11 +146,11 @@ async fn agents_see_names_of_secrets_and_can_ask_for_new_ones() {
 
 #[tokio::test]
 async fn a_write_whose_answer_is_lost_is_left_to_people_and_a_read_is_not() {
-    let upstream = Upstream::raw(|mut stream, _| async move {
+    let upstream = LoopbackUpstream::raw(|mut stream, _| async move {
         outside::request(&mut stream).await;
     })
     .await;
-    let mut house = House::new(plan(&upstream, "")).await;
+    let mut house = TestGateway::new(plan(&upstream, "")).await;
     let (state, _) = through(
         &mut house,
         "network.http_request",
@@ -164,61 +166,61 @@ async fn a_write_whose_answer_is_lost_is_left_to_people_and_a_read_is_not() {
 /// Ten fit a minute, a hundred an hour; the limits are those nobody configured.
 #[tokio::test]
 async fn limits_hold_across_a_restart() {
-    let upstream = Upstream::answering(|_, _| answer("200 OK", "", "")).await;
-    let out = Out::new().await;
+    let upstream = LoopbackUpstream::answering(|_, _| answer("200 OK", "", "")).await;
+    let out = TestEgress::new().await;
     let mut connection = wide(&upstream);
-    connection.limits = sluice_core::throttle::Limits::default();
+    connection.limits = sluice_core::throttle::ConnectionLimits::default();
     out.egress.open(connection.clone());
     let url = upstream.url("/");
-    let go = |out: &Out| {
+    let go = |out: &TestEgress| {
         let (egress, connection, url) = (out.egress.clone(), connection.clone(), url.clone());
-        async move { egress.request(&connection, "network.http_request", ana(), Request::get(&url)).await }
+        async move { egress.request(&connection, "network.http_request", ana(), EgressRequest::get(&url)).await }
     };
     for _ in 0..6 {
         go(&out).await.unwrap();
     }
-    let out = out.restart(Span::from_secs(1)).await;
+    let out = out.restart(Millis::from_secs(1)).await;
     for _ in 0..4 {
         go(&out).await.unwrap();
     }
     assert_eq!(go(&out).await.unwrap_err().code(), Code::EgressLimit);
     assert_eq!(upstream.heard().len(), 10);
-    out.clock.advance(Span::from_secs(62));
+    out.clock.advance(Millis::from_secs(62));
     go(&out).await.unwrap();
 }
 
 #[tokio::test]
 async fn three_refusals_pause_a_connection_until_one_request_gets_through() {
-    let upstream = Upstream::answering(|_, nth| match nth {
+    let upstream = LoopbackUpstream::answering(|_, nth| match nth {
         0..3 => answer("429 Too Many Requests", "", ""),
         3 => answer("429 Too Many Requests", "retry-after: 300\r\n", ""),
         _ => answer("200 OK", "", "back"),
     })
     .await;
-    let out = Out::new().await;
+    let out = TestEgress::new().await;
     let connection = wide(&upstream);
     out.egress.open(connection.clone());
     let url = upstream.url("/");
-    let go = |out: &Out, method: http::Method| {
+    let go = |out: &TestEgress, method: http::Method| {
         let (egress, connection) = (out.egress.clone(), connection.clone());
-        let request = Request { method, ..Request::get(&url) };
+        let request = EgressRequest { method, ..EgressRequest::get(&url) };
         async move { egress.request(&connection, "network.http_request", ana(), request).await }
     };
     for _ in 0..3 {
         assert_eq!(go(&out, http::Method::GET).await.unwrap().status, 429);
     }
     assert_eq!(go(&out, http::Method::GET).await.unwrap_err().code(), Code::EgressBreaker);
-    let out = out.restart(Span::from_secs(1)).await;
+    let out = out.restart(Millis::from_secs(1)).await;
     assert_eq!(go(&out, http::Method::GET).await.unwrap_err().code(), Code::EgressBreaker, "a restart opens nothing");
     // 30 s and at most a fifth more.
-    out.clock.advance(Span::from_secs(36));
+    out.clock.advance(Millis::from_secs(36));
     // Where there are only writes, one of them tries: a service that answers 429 has not applied it.
     assert_eq!(go(&out, http::Method::POST).await.unwrap().status, 429);
     assert_eq!(go(&out, http::Method::GET).await.unwrap_err().code(), Code::EgressBreaker, "one request, no more");
     // 60 s by itself; the service wants 300.
-    out.clock.advance(Span::from_secs(250));
+    out.clock.advance(Millis::from_secs(250));
     assert_eq!(go(&out, http::Method::GET).await.unwrap_err().code(), Code::EgressBreaker);
-    out.clock.advance(Span::from_secs(50));
+    out.clock.advance(Millis::from_secs(50));
     assert_eq!(go(&out, http::Method::GET).await.unwrap().body, "back");
     assert_eq!(go(&out, http::Method::POST).await.unwrap().status, 200);
     assert_eq!(upstream.heard().len(), 6);
@@ -228,8 +230,8 @@ async fn three_refusals_pause_a_connection_until_one_request_gets_through() {
 
 #[tokio::test]
 async fn a_burnt_out_connection_waits_for_a_person() {
-    let upstream = Upstream::answering(|_, _| answer("200 OK", "", "")).await;
-    let mut house = House::new(plan(&upstream, ", per_minute: off, per_hour: off, burn: 3")).await;
+    let upstream = LoopbackUpstream::answering(|_, _| answer("200 OK", "", "")).await;
+    let mut house = TestGateway::new(plan(&upstream, ", per_minute: off, per_hour: off, burn: 3")).await;
     for n in 0..5 {
         let (state, _) =
             through(&mut house, "network.http_request", json!({"url": upstream.url(&format!("/{n}"))})).await;
@@ -246,7 +248,7 @@ async fn a_burnt_out_connection_waits_for_a_person() {
 /// pass as the narrowest limit allows, not one fewer and not one more.
 #[tokio::test]
 async fn hour_and_burn_refuse_neither_before_nor_after_their_number_of_real_requests() {
-    let upstream = Upstream::answering(|_, _| answer("200 OK", "", "")).await;
+    let upstream = LoopbackUpstream::answering(|_, _| answer("200 OK", "", "")).await;
     let url = upstream.url("/");
     // Per minute, per hour, burn, and how many seconds pass between requests.
     for (per_minute, per_hour, burn, gap) in [
@@ -256,18 +258,18 @@ async fn hour_and_burn_refuse_neither_before_nor_after_their_number_of_real_requ
         (Some(3200), Some(50), Some(45), 1),
         (Some(33), None, Some(35), 3),
     ] {
-        let out = Out::new().await;
+        let out = TestEgress::new().await;
         let mut connection = wide(&upstream);
-        connection.limits = sluice_core::throttle::Limits { per_minute, per_hour, burn };
+        connection.limits = sluice_core::throttle::ConnectionLimits { per_minute, per_hour, burn };
         out.egress.open(connection.clone());
         let before = upstream.heard().len();
         let mut out = Some(out);
         for n in 0..60 {
             let now = out.take().unwrap();
             // Once in between the gateway dies.
-            let now = if n == 11 { now.restart(Span::from_secs(1)).await } else { now };
-            drop(now.egress.request(&connection, "network.http_request", ana(), Request::get(&url)).await);
-            now.clock.advance(Span::from_secs(gap));
+            let now = if n == 11 { now.restart(Millis::from_secs(1)).await } else { now };
+            drop(now.egress.request(&connection, "network.http_request", ana(), EgressRequest::get(&url)).await);
+            now.clock.advance(Millis::from_secs(gap));
             out = Some(now);
         }
         let real = u32::try_from(upstream.heard().len() - before).unwrap();
@@ -281,15 +283,15 @@ async fn hour_and_burn_refuse_neither_before_nor_after_their_number_of_real_requ
 /// Where neither is limited, leave is taken ahead; what was not used of it is not shown as used.
 #[tokio::test]
 async fn leave_taken_ahead_is_not_counted_as_requests() {
-    let upstream = Upstream::answering(|_, _| answer("200 OK", "", "")).await;
-    let out = Out::new().await;
+    let upstream = LoopbackUpstream::answering(|_, _| answer("200 OK", "", "")).await;
+    let out = TestEgress::new().await;
     let mut connection = wide(&upstream);
-    connection.limits = sluice_core::throttle::Limits { per_minute: Some(640), per_hour: None, burn: None };
+    connection.limits = sluice_core::throttle::ConnectionLimits { per_minute: Some(640), per_hour: None, burn: None };
     out.egress.open(connection.clone());
     for _ in 0..5 {
-        let request = Request::get(&upstream.url("/"));
+        let request = EgressRequest::get(&upstream.url("/"));
         out.egress.request(&connection, "network.http_request", ana(), request).await.unwrap();
-        out.clock.advance(Span::from_secs(2));
+        out.clock.advance(Millis::from_secs(2));
     }
     let states = out.egress.states().await.unwrap();
     // The leave of the last one is still out.

@@ -1,7 +1,7 @@
-//! The scratch folder of a worker: plain files by name, with nothing but the calls of the list.
+//! The scratch folder of a worker: regular files by name, with only the calls of the list.
 //!
-//! The standard library asks about a file in ways the filter kills for, so files are read and written here.
-//! Promise: a file is read whole or not at all, and never beyond the size that was asked for.
+//! The standard library queries files with calls that the filter kills, so files are read and written here. Promise: a
+//! file is read completely or not at all, and never beyond the requested size.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -10,17 +10,17 @@ use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 
 /// A worker's own folder.
 #[derive(Debug, Clone, Copy)]
-pub struct Scratch<'a>(BorrowedFd<'a>);
+pub struct WorkerScratchFolder<'a>(BorrowedFd<'a>);
 
-impl<'a> Scratch<'a> {
+impl<'a> WorkerScratchFolder<'a> {
     pub(super) fn new(folder: BorrowedFd<'a>) -> Self {
         Self(folder)
     }
 
-    /// Reads a file of at most so many bytes.
+    /// Reads a file of at most this many bytes.
     ///
     /// # Errors
-    /// There is none, it is elsewhere, or it is larger.
+    /// When there is none, it is outside the folder, or it is larger.
     pub fn read(&self, name: &str, most: usize) -> io::Result<Vec<u8>> {
         let file = self.open(name, OFlags::RDONLY)?;
         let (mut bytes, mut piece) = (Vec::new(), [0; 16 << 10]);
@@ -37,10 +37,10 @@ impl<'a> Scratch<'a> {
         }
     }
 
-    /// Writes a file, in place of what was there.
+    /// Writes a file, and replaces an existing one.
     ///
     /// # Errors
-    /// It cannot be made, or it is larger than a file here may be.
+    /// When it cannot be created, or it is larger than a scratch file may be.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let file = self.open(name, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
         super::write_all(file.as_fd(), bytes)
@@ -49,7 +49,7 @@ impl<'a> Scratch<'a> {
     /// Removes a file.
     ///
     /// # Errors
-    /// There is none, or it is elsewhere.
+    /// When there is none, or it is outside the folder.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         Ok(unlinkat(self.0, name, AtFlags::empty())?)
     }

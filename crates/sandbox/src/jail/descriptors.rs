@@ -1,4 +1,4 @@
-//! Which descriptors a worker has: nothing three times, the frame socket, perhaps its scratch folder.
+//! The descriptors of a worker: three times `/dev/null`, the frame socket, perhaps its scratch folder.
 
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
@@ -8,8 +8,8 @@ pub(crate) const FRAMES: RawFd = 3;
 /// The scratch folder, if there is one.
 pub(crate) const SCRATCH: RawFd = 4;
 
-/// Closes everything else. The parent has done so at exec already; this also holds for a program that was
-/// started in another way.
+/// Closes all others. The parent has done so at exec already; this also covers a program that was started in another
+/// way.
 pub(crate) fn close_others(with_scratch: bool) -> io::Result<String> {
     let first = if with_scratch { SCRATCH + 1 } else { FRAMES + 1 };
     let first = u32::try_from(first).map_err(io::Error::other)?;
@@ -24,7 +24,7 @@ pub(crate) fn close_others(with_scratch: bool) -> io::Result<String> {
     }
 }
 
-/// Takes the frame socket, or says that there is none.
+/// Takes the frame socket, or reports that there is none.
 pub(crate) fn frames() -> io::Result<OwnedFd> {
     take(FRAMES, libc::S_IFSOCK)
 }

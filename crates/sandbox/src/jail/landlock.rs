@@ -1,4 +1,4 @@
-//! Landlock: no file but the scratch folder's, no port, no abstract socket, no signal to anyone.
+//! Landlock: no file except those in the scratch folder, no port, no abstract socket, no signal to other processes.
 
 use std::os::fd::OwnedFd;
 
@@ -12,19 +12,19 @@ const LEAST: ABI = ABI::V1;
 /// What newer kernels refuse as well.
 const MOST: ABI = ABI::V6;
 
-/// Why Landlock does not hold.
+/// Why Landlock is not in force.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LandlockError {
     /// The kernel refused.
     #[error("{0}")]
     Refused(#[from] RulesetError),
-    /// It did nothing.
+    /// The kernel did not enforce it.
     #[error("this kernel does not enforce it")]
     NotEnforced,
 }
 
-/// Shuts this thread, the only one, in. With a scratch folder, plain files in it can be read, written,
-/// made and removed; nothing can be executed, linked, or made that is not a plain file.
+/// Restricts this thread, the only one. With a scratch folder, regular files in it can be read, written, created and
+/// removed; nothing can be executed, linked, or created except regular files.
 pub(crate) fn restrict(scratch: Option<&OwnedFd>) -> Result<String, LandlockError> {
     let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -49,7 +49,7 @@ pub(crate) fn restrict(scratch: Option<&OwnedFd>) -> Result<String, LandlockErro
     Ok(format!("{files}, {rest}"))
 }
 
-/// The version of Landlock this kernel offers; none if it has none or it is off.
+/// The version of Landlock that this kernel offers; `None` if it has none or it is off.
 pub(crate) fn version() -> Option<u32> {
     const ASK_FOR_VERSION: u32 = 1;
     #[expect(unsafe_code, reason = "the library does not say the number")]

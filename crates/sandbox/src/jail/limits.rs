@@ -1,33 +1,33 @@
-//! How much a worker may use, kept by the kernel.
+//! Resource limits of a worker, enforced by the kernel.
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::protocol::Terms;
-use crate::stranger;
+use crate::protocol::WorkerTerms;
+use crate::third_party;
 
-/// Open files: the five it has, one while Landlock is set up, a few of the scratch folder.
+/// Open files: its own five, one while Landlock is set up, and a few of the scratch folder.
 const FILES: u64 = 24;
-/// The stack, which parsers of nested things use up first.
+/// The stack, which parsers of nested data exhaust first.
 const STACK: u64 = 8 << 20;
-/// Copies of a mould at once.
+/// Most forks of a zygote at once.
 const COPIES: u64 = 256;
 
 /// Sets every limit, soft and hard alike, so that none can be raised again.
-pub(crate) fn set(terms: &Terms) -> rustix::io::Result<String> {
+pub(crate) fn set(terms: &WorkerTerms) -> rustix::io::Result<String> {
     let processes = match (terms.mould, &terms.namespaces) {
         (false, _) => Some(0),
         (true, Ok(())) => Some(COPIES),
-        // Counted among all of the user's processes, where there is no namespace: its copies take it away for themselves.
+        // Without a namespace, all processes of the user count: here the forks lower the limit for themselves.
         (true, Err(_)) => None,
     };
     let limits = [
-        // Address space bounds what is resident too: nothing a worker may do takes memory outside of it.
+        // Address space bounds resident memory too: a worker cannot get memory outside of it.
         (Resource::As, terms.memory),
         // The kernel counts in whole seconds and kills at the hard limit; nothing can catch that.
         (Resource::Cpu, terms.cpu_seconds.max(1)),
         (Resource::Nofile, FILES),
         (Resource::Fsize, terms.scratch_bytes.unwrap_or(0)),
-        // A core would hold everything the worker has read.
+        // A core dump would hold everything that the worker has read.
         (Resource::Core, 0),
         (Resource::Stack, STACK),
         (Resource::Memlock, 0),
@@ -40,7 +40,7 @@ pub(crate) fn set(terms: &Terms) -> rustix::io::Result<String> {
     Ok(in_words(terms.memory, terms.cpu_seconds))
 }
 
-/// What a copy may use less than its mould: no process at all, and its own time, which begins with it.
+/// The lower limits of a fork: no processes, and its own processor time, counted from its start.
 pub(crate) fn lower(memory: u64, cpu_seconds: u64) -> rustix::io::Result<String> {
     for (resource, most) in [(Resource::Nproc, 0), (Resource::Cpu, cpu_seconds.max(1))] {
         setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
@@ -52,10 +52,10 @@ fn in_words(memory: u64, cpu_seconds: u64) -> String {
     format!("{} MB, {} s of processor time", memory >> 20, cpu_seconds.max(1))
 }
 
-/// The limits of the looser profile. Address space is not bounded: interpreters reserve far more than they use.
-pub(crate) fn set_wide(terms: &stranger::Terms) -> rustix::io::Result<String> {
+/// The limits of the looser profile. Address space is not limited: interpreters reserve far more than they use.
+pub(crate) fn set_wide(terms: &third_party::ThirdPartyTerms) -> rustix::io::Result<String> {
     let mut limits = vec![
-        // Private memory it can write to, stacks of threads included.
+        // Private writable memory, including stacks of threads.
         (Resource::Data, terms.memory),
         (Resource::Nofile, 1024),
         (Resource::Fsize, terms.file_bytes),
@@ -63,10 +63,12 @@ pub(crate) fn set_wide(terms: &stranger::Terms) -> rustix::io::Result<String> {
         (Resource::Memlock, 64 << 10),
         (Resource::Msgqueue, 0),
     ];
-    if let stranger::Profile::Job { cpu_seconds } | stranger::Profile::Tool { cpu_seconds } = terms.profile {
+    if let third_party::ThirdPartyProfile::Job { cpu_seconds } | third_party::ThirdPartyProfile::Tool { cpu_seconds } =
+        terms.profile
+    {
         limits.push((Resource::Cpu, cpu_seconds.max(1)));
     }
-    // Counted per user, and so only among its own where it has a namespace of users.
+    // The kernel counts per user: only with a user namespace does it count this program's processes alone.
     if terms.namespaces.is_ok() {
         limits.push((Resource::Nproc, terms.processes));
     }

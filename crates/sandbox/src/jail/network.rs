@@ -1,7 +1,7 @@
-//! The network namespace of a program of others: loopback is up, one port is listened at, and nothing else is in it.
+//! The network namespace of a third-party program: loopback is up, one port has a listener, and nothing else is in it.
 //!
-//! Takes a port; gives the listening socket, which the program's parent accepts from. Needs the capability to administer
-//! the namespace, and runs before capabilities are given up and before Landlock refuses to bind.
+//! Takes a port; gives the listening socket, from which the program's parent accepts. It needs the capability to
+//! administer the namespace, and runs before capabilities are dropped and before Landlock refuses to bind.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd as _;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// Brings loopback up and listens at a port of it.
+/// Brings loopback up and listens on one of its ports.
 pub(crate) fn open(port: u16) -> io::Result<TcpListener> {
     bring_loopback_up()?;
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))

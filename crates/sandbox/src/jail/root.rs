@@ -1,15 +1,15 @@
-//! An empty root folder: there is no path to anything.
+//! An empty root folder: no path leads to anything.
 //!
-//! Only inside a mount namespace of its own; the parent made one where the system allows it.
+//! Only inside its own mount namespace; the parent created one where the system allows it.
 
 use rustix::io;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{chdir, pivot_root};
 
-/// Folders that exist everywhere and that nobody needs any more: the new root is mounted over the first that works.
+/// Folders that exist everywhere and are no longer needed: the new root is mounted over the first that works.
 const PLACES: [&str; 3] = ["/proc", "/tmp", "/dev"];
 
-/// Makes an empty, read-only folder the root of this process, and lets go of the old one.
+/// Makes an empty, read-only folder the root of this process, and detaches the old one.
 pub(crate) fn empty() -> io::Result<String> {
     let mut last = io::Errno::NOENT;
     for place in PLACES {
@@ -25,7 +25,7 @@ fn enter(place: &str) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
     mount("none", place, "tmpfs", flags, c"size=4k,nr_inodes=2,mode=0500")?;
     chdir(place)?;
-    // The old root ends up on top of the new one and is taken away from there.
+    // The old root ends up on top of the new one and is detached from there.
     pivot_root(".", ".")?;
     unmount(".", UnmountFlags::DETACH)?;
     chdir("/")

@@ -1,43 +1,43 @@
-//! Seccomp: the system calls of the list, and death for any other.
+//! Seccomp: allows the system calls of the list, and kills the process on any other.
 //!
-//! The list is `filters/worker.<arch>.json`, with a reason per call; the build compiles it. A call that is not
-//! in it kills the process with SIGSYS, which the parent reports as what it is: honest code never does it.
+//! The list is `filters/worker.<arch>.json`, with a reason for each call; the build compiles it. A call that is not in
+//! it kills the process with SIGSYS, which the parent reports as forbidden: honest code never does it.
 
 use seccompiler::{BpfProgram, apply_filter, sock_filter};
 
 include!(concat!(env!("OUT_DIR"), "/filters.rs"));
 
-/// Stands in the list where the number of the process itself belongs.
+/// Placeholder in the list for the number of the process itself.
 const OWN_PROCESS: u32 = 2_061_584_302;
 
-/// Why the filter does not hold.
+/// Why the filter is not in force.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SeccompError {
     /// There is no list for this processor.
     #[error("there is no list of system calls for this processor")]
     NoList,
-    /// The kernel refused it.
+    /// The kernel refused the filter.
     #[error("{0}")]
     Refused(#[from] seccompiler::Error),
 }
 
-/// Which calls a process is left.
+/// The system calls that a process may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum List {
-    /// Those of every worker.
+pub(crate) enum SyscallList {
+    /// The calls of every worker.
     Plain,
-    /// Those and files of a scratch folder.
+    /// The same, plus files of a scratch folder.
     Scratch,
-    /// Those and what making copies needs.
+    /// The same, plus what forking needs.
     Mould,
 }
 
-/// Loads the filter. The last lock: it takes away what the others were put on with.
-pub(crate) fn load(list: List, own_process: u32) -> Result<String, SeccompError> {
+/// Loads the filter. It is the last lock: it forbids the calls with which the other locks were set.
+pub(crate) fn load(list: SyscallList, own_process: u32) -> Result<String, SeccompError> {
     let steps = match list {
-        List::Plain => PLAIN,
-        List::Scratch => SCRATCH,
-        List::Mould => MOULD,
+        SyscallList::Plain => PLAIN,
+        SyscallList::Scratch => SCRATCH,
+        SyscallList::Mould => MOULD,
     };
     let filter = program(steps, own_process);
     if filter.is_empty() {
@@ -73,7 +73,7 @@ mod tests {
             .as_object()
             .unwrap()
             .iter()
-            // A mould has never seen a job, and its copies load the list of every worker first.
+            // A zygote has never seen a job, and its forks load the list of every worker first.
             .filter(|(name, _)| *name != "mould")
             .flat_map(|(_, part)| part["filter"].as_array().unwrap())
             .map(|rule| rule["syscall"].as_str().unwrap())

@@ -1,6 +1,6 @@
-//! The signal mask: ours is full while a process is born, and what it becomes must hear signals again.
+//! The signal mask: all signals are blocked while a process starts, and the new program must receive signals again.
 
-/// Lets every signal through. There must be one thread only.
+/// Unblocks every signal. There must be only one thread.
 pub(crate) fn unblock_all() -> std::io::Result<()> {
     #[expect(unsafe_code, reason = "signal masks have no safe form")]
     // SAFETY: all-zero is a valid `sigset_t`, it is filled before it is used, and no old mask is asked for.

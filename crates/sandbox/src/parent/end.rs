@@ -1,103 +1,103 @@
-//! How a worker ended, in words the crash report knows.
+//! How a worker ended, in the terms of the crash report.
 //!
-//! Takes what the parent and the kernel saw; gives an [`End`]. Promise: whether an end looks like an attack
-//! follows from what was seen, never from what the worker said about itself.
+//! Takes what the parent and the kernel observed; gives an [`WorkerEnd`]. Promise: whether an end looks like an attack
+//! follows from observations, never from what the worker said about itself.
 
-use sluice_core::Span;
-use sluice_core::crash::Cause;
+use sluice_core::Millis;
+use sluice_core::crash::CrashCause;
 
-use super::life::Exit;
-use super::{Done, Limits};
+use super::process::ProcessExit;
+use super::{FinishedWorker, WorkerLimits};
 use crate::child::EXIT_ABORTED;
-use crate::layers::Layers;
-use crate::protocol::LastWords;
+use crate::layers::JailLayers;
+use crate::protocol::CrashLocation;
 
 /// How a worker ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum End {
-    /// It reported and left.
-    Clean(Done),
-    /// It broke, or did what it must not.
-    Crashed(Crash),
-    /// We stopped it, without fault found.
+pub enum WorkerEnd {
+    /// It reported and exited.
+    Clean(FinishedWorker),
+    /// It crashed, or did something forbidden.
+    Crashed(WorkerCrash),
+    /// We stopped it without finding a fault.
     CutOff {
-        /// Why.
-        why: CutOff,
-        /// How it was locked in.
-        layers: Layers,
-        /// What it used.
-        usage: Usage,
+        /// Why it was stopped.
+        why: WorkerCutOffReason,
+        /// The layers that locked it in.
+        layers: JailLayers,
+        /// The resources that it used.
+        usage: WorkerUsage,
     },
 }
 
 /// A crash, with what the crash report needs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Crash {
-    /// What ended it.
-    pub cause: Cause,
-    /// Where it says it broke: its own words, kept beside the report.
-    pub last_words: Option<LastWords>,
-    /// How it was locked in.
-    pub layers: Layers,
-    /// What it used.
-    pub usage: Usage,
+pub struct WorkerCrash {
+    /// The cause of the end.
+    pub cause: CrashCause,
+    /// Where it says that it crashed: its own words, kept separate from the report.
+    pub last_words: Option<CrashLocation>,
+    /// The layers that locked it in.
+    pub layers: JailLayers,
+    /// The resources that it used.
+    pub usage: WorkerUsage,
 }
 
 /// Why we stopped a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CutOff {
-    /// Its time was over.
+pub enum WorkerCutOffReason {
+    /// Its time was up.
     Time,
-    /// Nobody wants the result any more.
+    /// Nobody needs the result any more.
     Cancelled,
 }
 
-/// What a worker used.
+/// The resources that a worker used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
-    /// From spawn to end.
-    pub wall: Span,
+pub struct WorkerUsage {
+    /// Time from spawn to end.
+    pub wall: Millis,
     /// Processor time.
-    pub cpu: Span,
-    /// Frames it sent.
+    pub cpu: Millis,
+    /// Frames that it sent.
     pub frames: u64,
-    /// Bytes it sent.
+    /// Bytes that it sent.
     pub bytes: u64,
-    /// Exchanges it asked for.
+    /// Exchanges that it requested.
     pub exchanges: u64,
 }
 
-/// What a process that ended by itself left behind.
+/// What is known of a process that ended by itself.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Remains {
-    pub(super) exit: Exit,
-    pub(super) cpu: Span,
-    /// It had reported.
+pub(super) struct ExitedWorker {
+    pub(super) exit: ProcessExit,
+    pub(super) cpu: Millis,
+    /// Whether it had reported.
     pub(super) reported: bool,
-    /// It had said where it broke.
+    /// Whether it had said where it crashed.
     pub(super) spoke: bool,
-    /// A frame had begun and not ended.
+    /// Whether a frame was incomplete.
     pub(super) midway: bool,
 }
 
-/// Why a process that we did not kill ended; nothing if it ended well.
-pub(super) fn cause(remains: Remains, limits: &Limits) -> Option<Cause> {
-    let Remains { exit, cpu, reported, spoke, midway } = remains;
-    // The kernel stops by ticks and reports by another clock, which on a busy machine lags far behind: nobody else
+/// Why a process ended that we did not kill; `None` if it ended well.
+pub(super) fn cause(remains: ExitedWorker, limits: &WorkerLimits) -> Option<CrashCause> {
+    let ExitedWorker { exit, cpu, reported, spoke, midway } = remains;
+    // The kernel limits by ticks and reports by another clock, which lags far behind on a busy machine. Nothing else
     // kills a worker that has used half of its time.
     let out_of_time = cpu.as_millis() * 2 >= limits.cpu.as_millis().div_ceil(1000).max(1) * 1000;
     match exit {
-        // The filter kills with it, and nothing else does.
-        Exit::Signal(libc::SIGSYS) => Some(Cause::Forbidden),
-        Exit::Signal(libc::SIGXCPU | libc::SIGXFSZ) => Some(Cause::Exhausted),
-        Exit::Signal(libc::SIGKILL) if out_of_time => Some(Cause::Exhausted),
-        Exit::Signal(signal) => Some(Cause::Signalled { signal }),
-        // Rust aborts when memory cannot be had or the stack is used up. A panic in a panic aborts too, and speaks first.
-        Exit::Code(EXIT_ABORTED) if !spoke => Some(Cause::Exhausted),
-        Exit::Code(_) if midway => Some(Cause::MalformedFrame),
-        Exit::Code(0) if reported => None,
-        Exit::Code(code) => Some(Cause::Exited { code }),
-        Exit::Unknown => Some(Cause::Exited { code: -1 }),
+        // Only the filter kills with this signal.
+        ProcessExit::Signal(libc::SIGSYS) => Some(CrashCause::Forbidden),
+        ProcessExit::Signal(libc::SIGXCPU | libc::SIGXFSZ) => Some(CrashCause::Exhausted),
+        ProcessExit::Signal(libc::SIGKILL) if out_of_time => Some(CrashCause::Exhausted),
+        ProcessExit::Signal(signal) => Some(CrashCause::Signalled { signal }),
+        // Rust aborts when memory or the stack is exhausted. A panic inside a panic aborts too, but speaks first.
+        ProcessExit::Code(EXIT_ABORTED) if !spoke => Some(CrashCause::Exhausted),
+        ProcessExit::Code(_) if midway => Some(CrashCause::MalformedFrame),
+        ProcessExit::Code(0) if reported => None,
+        ProcessExit::Code(code) => Some(CrashCause::Exited { code }),
+        ProcessExit::Unknown => Some(CrashCause::Exited { code: -1 }),
     }
 }
 
@@ -105,33 +105,36 @@ pub(super) fn cause(remains: Remains, limits: &Limits) -> Option<Cause> {
 mod tests {
     use super::*;
 
-    fn remains(exit: Exit) -> Remains {
-        Remains { exit, cpu: Span::from_millis(20), reported: false, spoke: false, midway: false }
+    fn remains(exit: ProcessExit) -> ExitedWorker {
+        ExitedWorker { exit, cpu: Millis::from_millis(20), reported: false, spoke: false, midway: false }
     }
 
-    fn why(remains: Remains) -> Option<Cause> {
-        cause(remains, &Limits { cpu: Span::from_secs(2), ..Limits::default() })
+    fn why(remains: ExitedWorker) -> Option<CrashCause> {
+        cause(remains, &WorkerLimits { cpu: Millis::from_secs(2), ..WorkerLimits::default() })
     }
 
     #[test]
     fn only_a_report_and_a_quiet_exit_are_a_good_end() {
-        assert_eq!(why(Remains { reported: true, ..remains(Exit::Code(0)) }), None);
-        assert_eq!(why(remains(Exit::Code(0))), Some(Cause::Exited { code: 0 }));
-        assert_eq!(why(Remains { reported: true, ..remains(Exit::Code(1)) }), Some(Cause::Exited { code: 1 }));
-        let halfway = Remains { reported: true, midway: true, ..remains(Exit::Code(0)) };
-        assert_eq!(why(halfway), Some(Cause::MalformedFrame));
-        assert_eq!(why(remains(Exit::Unknown)), Some(Cause::Exited { code: -1 }));
+        assert_eq!(why(ExitedWorker { reported: true, ..remains(ProcessExit::Code(0)) }), None);
+        assert_eq!(why(remains(ProcessExit::Code(0))), Some(CrashCause::Exited { code: 0 }));
+        assert_eq!(
+            why(ExitedWorker { reported: true, ..remains(ProcessExit::Code(1)) }),
+            Some(CrashCause::Exited { code: 1 })
+        );
+        let halfway = ExitedWorker { reported: true, midway: true, ..remains(ProcessExit::Code(0)) };
+        assert_eq!(why(halfway), Some(CrashCause::MalformedFrame));
+        assert_eq!(why(remains(ProcessExit::Unknown)), Some(CrashCause::Exited { code: -1 }));
     }
 
     #[test]
     fn the_filter_and_the_limits_are_told_apart_from_bad_luck() {
-        assert_eq!(why(remains(Exit::Signal(libc::SIGSYS))), Some(Cause::Forbidden));
-        assert_eq!(why(remains(Exit::Signal(libc::SIGKILL))), Some(Cause::Signalled { signal: 9 }));
-        let busy = Remains { cpu: Span::from_millis(1_700), ..remains(Exit::Signal(libc::SIGKILL)) };
-        assert_eq!(why(busy), Some(Cause::Exhausted));
-        assert_eq!(why(remains(Exit::Signal(libc::SIGSEGV))), Some(Cause::Signalled { signal: 11 }));
-        assert_eq!(why(remains(Exit::Code(EXIT_ABORTED))), Some(Cause::Exhausted));
-        let spoke = Remains { spoke: true, ..remains(Exit::Code(EXIT_ABORTED)) };
-        assert_eq!(why(spoke), Some(Cause::Exited { code: EXIT_ABORTED }));
+        assert_eq!(why(remains(ProcessExit::Signal(libc::SIGSYS))), Some(CrashCause::Forbidden));
+        assert_eq!(why(remains(ProcessExit::Signal(libc::SIGKILL))), Some(CrashCause::Signalled { signal: 9 }));
+        let busy = ExitedWorker { cpu: Millis::from_millis(1_700), ..remains(ProcessExit::Signal(libc::SIGKILL)) };
+        assert_eq!(why(busy), Some(CrashCause::Exhausted));
+        assert_eq!(why(remains(ProcessExit::Signal(libc::SIGSEGV))), Some(CrashCause::Signalled { signal: 11 }));
+        assert_eq!(why(remains(ProcessExit::Code(EXIT_ABORTED))), Some(CrashCause::Exhausted));
+        let spoke = ExitedWorker { spoke: true, ..remains(ProcessExit::Code(EXIT_ABORTED)) };
+        assert_eq!(why(spoke), Some(CrashCause::Exited { code: EXIT_ABORTED }));
     }
 }

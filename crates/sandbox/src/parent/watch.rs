@@ -1,118 +1,129 @@
-//! Watching: one loop that hears, answers, counts and ends.
+//! Watches a worker: one loop that receives, answers, counts and ends.
 //!
-//! Takes a worker that has begun; gives its end. Promise: every frame is counted and checked before anyone acts
-//! on it, the job leaves only after the worker said how it is locked in, and nothing the worker does or
-//! fails to do keeps the loop past the wall limit, the host's own answers aside.
+//! Takes a worker that has started; gives its end. Promise: every frame is counted and checked before anything acts on
+//! it, the job is sent only after the worker has reported its locks, and nothing that the worker does or fails to do
+//! keeps the loop past the wall limit, except the host's own answers.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
-use sluice_core::crash::Cause;
-use sluice_core::{Clock, Span};
+use sluice_core::crash::CrashCause;
+use sluice_core::{Clock, Millis};
 
-use super::end::{Remains, cause};
-use super::life::Life;
-use super::start::Born;
-use super::{Cancel, Crash, CutOff, Done, End, Host, Limits, NotStarted, Task, Usage};
-use crate::layers::{Layers, Mode};
-use crate::protocol::{Decoder, LastWords, Malformed, Reply, Report, Terms, ToGateway, ToWorker};
+use super::end::{ExitedWorker, cause};
+use super::process::WorkerProcess;
+use super::start::LaunchedProcess;
+use super::{
+    FinishedWorker, WorkerCancel, WorkerCrash, WorkerCutOffReason, WorkerEnd, WorkerHost, WorkerLimits,
+    WorkerStartError, WorkerTask, WorkerUsage,
+};
+use crate::layers::{JailLayers, JailMode};
+use crate::protocol::{
+    CrashLocation, ExchangeReply, MessageToGateway, MessageToWorker, WorkerFrameDecoder, WorkerFrameError,
+    WorkerReport, WorkerTerms,
+};
 
 /// How long a worker may stay after its report, or after it has closed its end.
-const GRACE: Span = Span::from_secs(1);
+const GRACE: Millis = Millis::from_secs(1);
 
-/// What surrounds the worker.
-pub(super) struct Around<'a> {
-    pub(super) host: &'a mut dyn Host,
-    pub(super) cancel: &'a Cancel,
+/// The surroundings of a worker.
+pub(super) struct WorkerWatchContext<'a> {
+    pub(super) host: &'a mut dyn WorkerHost,
+    pub(super) cancel: &'a WorkerCancel,
     pub(super) clock: &'a dyn Clock,
-    pub(super) started: Span,
+    pub(super) started: Millis,
 }
 
 /// Why the loop ended.
-enum Over {
+enum WorkerWatchStop {
     /// The process ended.
     Ended,
-    /// It did what it must not.
-    Fault(Cause),
+    /// It did something forbidden.
+    Fault(CrashCause),
     /// We stop it.
-    CutOff(CutOff),
+    CutOff(WorkerCutOffReason),
     /// It is not locked in well enough.
-    NotLockedIn(Layers),
+    NotLockedIn(JailLayers),
 }
 
-impl From<Malformed> for Over {
-    fn from(_: Malformed) -> Self {
-        Self::Fault(Cause::MalformedFrame)
+impl From<WorkerFrameError> for WorkerWatchStop {
+    fn from(_: WorkerFrameError) -> Self {
+        Self::Fault(CrashCause::MalformedFrame)
     }
 }
 
-struct Watch<'a> {
-    around: Around<'a>,
+struct WorkerWatch<'a> {
+    around: WorkerWatchContext<'a>,
     socket: OwnedFd,
-    limits: Limits,
-    mode: Mode,
-    decoder: Decoder,
-    /// What still has to be written, and how much of it was.
+    limits: WorkerLimits,
+    mode: JailMode,
+    decoder: WorkerFrameDecoder,
+    /// The bytes that still have to be written, and how many of them were written.
     out: Vec<u8>,
     written: usize,
-    deadline: Span,
-    /// The job as bytes, until the worker is locked in.
+    deadline: Millis,
+    /// The encoded job, until the worker is locked in.
     job: Option<Vec<u8>>,
-    layers: Option<Layers>,
-    report: Option<Report>,
-    last_words: Option<LastWords>,
+    layers: Option<JailLayers>,
+    report: Option<WorkerReport>,
+    last_words: Option<CrashLocation>,
     closed: bool,
-    usage: Usage,
+    usage: WorkerUsage,
 }
 
-/// Stays with a worker until it is over and buried. The job is that of the task, as bytes.
-pub(super) fn watch(born: Born, job: Vec<u8>, task: &Task<'_>, around: Around<'_>) -> Result<End, NotStarted> {
-    let (life, mut watch) = begin(born, task, around, Becomes::Worker)?;
+/// Watches a worker until it has ended and is reaped. `job` is the encoded job of the task.
+pub(super) fn watch(
+    born: LaunchedProcess,
+    job: Vec<u8>,
+    task: &WorkerTask<'_>,
+    around: WorkerWatchContext<'_>,
+) -> Result<WorkerEnd, WorkerStartError> {
+    let (life, mut watch) = begin(born, task, around, LaunchRole::Worker)?;
     watch.job = Some(job);
     let over = watch.stay(&life);
     watch.bury(life, over)
 }
 
-/// What was born.
+/// The kind of process that was started.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Becomes {
-    /// A worker that is told how to lock itself in.
+pub(super) enum LaunchRole {
+    /// A worker, which is told how to lock itself in.
     Worker,
-    /// The same, of which copies are made.
+    /// A zygote: a worker that is forked for jobs.
     Mould,
-    /// A copy, which was locked in before it was one.
+    /// A fork, which was locked in before the fork.
     Copy,
 }
 
 fn begin<'a>(
-    born: Born,
-    task: &Task<'_>,
-    around: Around<'a>,
-    becomes: Becomes,
-) -> Result<(Life, Watch<'a>), NotStarted> {
-    let Task { limits, mode, scratch, .. } = *task;
-    let Born { life, socket, namespaces, .. } = born;
-    let terms = Terms {
+    born: LaunchedProcess,
+    task: &WorkerTask<'_>,
+    around: WorkerWatchContext<'a>,
+    becomes: LaunchRole,
+) -> Result<(WorkerProcess, WorkerWatch<'a>), WorkerStartError> {
+    let WorkerTask { limits, mode, scratch, .. } = *task;
+    let LaunchedProcess { life, socket, namespaces, .. } = born;
+    let terms = WorkerTerms {
         mode,
         memory: limits.memory,
         cpu_seconds: limits.cpu.as_millis().div_ceil(1000).max(1),
         scratch_bytes: scratch.map(|_| limits.scratch_bytes),
         namespaces,
-        mould: becomes == Becomes::Mould,
+        mould: becomes == LaunchRole::Mould,
     };
     let out = match becomes {
-        Becomes::Worker | Becomes::Mould => ToWorker::Terms(terms).encode()?,
-        Becomes::Copy => Vec::new(),
+        LaunchRole::Worker | LaunchRole::Mould => MessageToWorker::Terms(terms).encode()?,
+        LaunchRole::Copy => Vec::new(),
     };
     let deadline = around.started + limits.wall;
-    let watch = Watch {
+    let watch = WorkerWatch {
         around,
         socket,
         limits,
         mode,
-        decoder: Decoder::default(),
+        decoder: WorkerFrameDecoder::default(),
         out,
         written: 0,
         deadline,
@@ -121,57 +132,65 @@ fn begin<'a>(
         report: None,
         last_words: None,
         closed: false,
-        usage: Usage::default(),
+        usage: WorkerUsage::default(),
     };
     Ok((life, watch))
 }
 
 /// A worker that is locked in and has no job yet.
-pub(super) struct Waiting {
-    life: Life,
+pub(super) struct WaitingWorker {
+    life: WorkerProcess,
     socket: OwnedFd,
-    limits: Limits,
-    mode: Mode,
-    decoder: Decoder,
-    layers: Option<Layers>,
-    usage: Usage,
+    limits: WorkerLimits,
+    mode: JailMode,
+    decoder: WorkerFrameDecoder,
+    layers: Option<JailLayers>,
+    usage: WorkerUsage,
 }
 
-/// Stays with a worker until it is locked in. The task has no job to give.
+/// Watches a worker until it is locked in. The task has no job.
 pub(super) fn lock_in(
-    born: Born,
-    task: &Task<'_>,
-    around: Around<'_>,
-    becomes: Becomes,
-) -> Result<Waiting, NotStarted> {
+    born: LaunchedProcess,
+    task: &WorkerTask<'_>,
+    around: WorkerWatchContext<'_>,
+    becomes: LaunchRole,
+) -> Result<WaitingWorker, WorkerStartError> {
     let (life, mut watch) = begin(born, task, around, becomes)?;
     while watch.layers.is_none() {
         if let Err(over) = watch.turn(&life) {
             let ended = watch.bury(life, over)?;
-            return Err(NotStarted::NoWorker(format!("{ended:?}")));
+            return Err(WorkerStartError::NoWorker(format!("{ended:?}")));
         }
     }
-    // Whoever has no job has nothing to say but how it is locked in.
+    // A process without a job may send nothing except its locks.
     if watch.report.is_some() || watch.closed || watch.usage.frames > 1 {
-        return Err(NotStarted::NoWorker("it spoke before it was asked".to_owned()));
+        return Err(WorkerStartError::NoWorker("it spoke before it was asked".to_owned()));
     }
-    let Watch { socket, limits, mode, decoder, layers, usage, .. } = watch;
-    Ok(Waiting { life, socket, limits, mode, decoder, layers, usage })
+    let WorkerWatch { socket, limits, mode, decoder, layers, usage, .. } = watch;
+    Ok(WaitingWorker { life, socket, limits, mode, decoder, layers, usage })
 }
 
-impl Waiting {
-    /// One that somebody else has locked in: it never says so itself, and gets its job at once.
-    pub(super) fn locked_in(life: Life, socket: OwnedFd, task: &Task<'_>, layers: Layers) -> Self {
-        let Task { limits, mode, .. } = *task;
-        Self { life, socket, limits, mode, decoder: Decoder::default(), layers: Some(layers), usage: Usage::default() }
+impl WaitingWorker {
+    /// A worker that another process has locked in: it does not report that itself, and gets its job at once.
+    pub(super) fn locked_in(life: WorkerProcess, socket: OwnedFd, task: &WorkerTask<'_>, layers: JailLayers) -> Self {
+        let WorkerTask { limits, mode, .. } = *task;
+        Self {
+            life,
+            socket,
+            limits,
+            mode,
+            decoder: WorkerFrameDecoder::default(),
+            layers: Some(layers),
+            usage: WorkerUsage::default(),
+        }
     }
 
-    /// The process and the way to it, for somebody who gives it no job.
-    pub(super) fn apart(self) -> (Life, OwnedFd) {
+    /// The process and its socket, for a caller that gives it no job.
+    pub(super) fn apart(self) -> (WorkerProcess, OwnedFd) {
         (self.life, self.socket)
     }
 
-    /// Whether it still waits: it has neither ended nor said anything.
+    /// Whether it still waits: it has neither ended nor sent anything.
     pub(super) fn is_there(&self) -> bool {
         let mut fds = [
             PollFd::from_borrowed_fd(self.life.as_fd(), PollFlags::IN),
@@ -180,11 +199,11 @@ impl Waiting {
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
     }
 
-    /// Gives it its job and stays until it is over and buried. Its time begins now.
-    pub(super) fn perform(self, job: Vec<u8>, around: Around<'_>) -> Result<End, NotStarted> {
+    /// Gives it its job, and watches it until it has ended and is reaped. Its time begins now.
+    pub(super) fn perform(self, job: Vec<u8>, around: WorkerWatchContext<'_>) -> Result<WorkerEnd, WorkerStartError> {
         let Self { life, socket, limits, mode, decoder, layers, usage } = self;
         let deadline = around.started + limits.wall;
-        let mut watch = Watch {
+        let mut watch = WorkerWatch {
             around,
             socket,
             limits,
@@ -208,8 +227,8 @@ impl Waiting {
     }
 }
 
-impl Watch<'_> {
-    fn stay(&mut self, life: &Life) -> Over {
+impl WorkerWatch<'_> {
+    fn stay(&mut self, life: &WorkerProcess) -> WorkerWatchStop {
         loop {
             match self.turn(life) {
                 Ok(()) => {}
@@ -218,10 +237,10 @@ impl Watch<'_> {
         }
     }
 
-    /// Waits for something to happen, and deals with it.
-    fn turn(&mut self, life: &Life) -> Result<(), Over> {
+    /// Waits for an event, and handles it.
+    fn turn(&mut self, life: &WorkerProcess) -> Result<(), WorkerWatchStop> {
         let left = self.left();
-        if left == Span::ZERO {
+        if left == Millis::ZERO {
             return Err(self.out_of_time());
         }
         let mut wanted = PollFlags::empty();
@@ -231,7 +250,7 @@ impl Watch<'_> {
         if self.written < self.out.len() {
             wanted |= PollFlags::OUT;
         }
-        // A socket closed at the other end reports itself without being asked; then there is nothing to ask for.
+        // A socket that is closed at the other end is always reported; then there is nothing to ask for.
         let socket = if self.closed { life.as_fd() } else { self.socket.as_fd() };
         let mut fds = [
             PollFd::from_borrowed_fd(self.around.cancel.0.as_fd(), PollFlags::IN),
@@ -244,12 +263,12 @@ impl Watch<'_> {
         };
         match poll(&mut fds, Some(&wait)) {
             Ok(_) | Err(Errno::INTR) => {}
-            // The kernel has no memory for us; the worker is not worth more of it.
-            Err(_) => return Err(Over::CutOff(CutOff::Cancelled)),
+            // The kernel has no memory for us; the worker has to end.
+            Err(_) => return Err(WorkerWatchStop::CutOff(WorkerCutOffReason::Cancelled)),
         }
         let [cancelled, ended, ready] = fds.map(|fd| fd.revents());
         if !cancelled.is_empty() {
-            return Err(Over::CutOff(CutOff::Cancelled));
+            return Err(WorkerWatchStop::CutOff(WorkerCutOffReason::Cancelled));
         }
         if !ready.is_empty() && !self.closed {
             if ready.contains(PollFlags::OUT) {
@@ -260,25 +279,25 @@ impl Watch<'_> {
             }
         }
         if !ended.is_empty() {
-            // What it said before it ended is still there.
+            // What it sent before it ended is still in the socket.
             while !self.closed && self.read()? {}
-            return Err(Over::Ended);
+            return Err(WorkerWatchStop::Ended);
         }
         Ok(())
     }
 
-    fn left(&self) -> Span {
+    fn left(&self) -> Millis {
         let now = self.around.clock.since_boot().as_millis();
-        Span::from_millis(self.deadline.as_millis().saturating_sub(now))
+        Millis::from_millis(self.deadline.as_millis().saturating_sub(now))
     }
 
     /// The wall limit, or the grace after a report or a closed pipe.
-    fn out_of_time(&self) -> Over {
+    fn out_of_time(&self) -> WorkerWatchStop {
         if self.report.is_some() || self.closed {
-            // It said it was done and stays, or it does not speak to us any more and stays.
-            return Over::Fault(Cause::Forbidden);
+            // It reported the end and stays, or it closed its end and stays.
+            return WorkerWatchStop::Fault(CrashCause::Forbidden);
         }
-        Over::CutOff(CutOff::Time)
+        WorkerWatchStop::CutOff(WorkerCutOffReason::Time)
     }
 
     fn shorten(&mut self) {
@@ -291,7 +310,7 @@ impl Watch<'_> {
         match send(&self.socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(count) => self.written += count,
             Err(Errno::AGAIN | Errno::INTR) => return,
-            // It does not listen any more. Whether that is a fault shows in how it ends.
+            // It does not read any more. How it ends shows whether that is a fault.
             Err(_) => self.written = self.out.len(),
         }
         if self.written == self.out.len() {
@@ -301,14 +320,14 @@ impl Watch<'_> {
     }
 
     /// Reads once. False when there is nothing to read at the moment.
-    fn read(&mut self) -> Result<bool, Over> {
+    fn read(&mut self) -> Result<bool, WorkerWatchStop> {
         let mut piece = [0; 64 << 10];
         let count = match rustix::io::read(&self.socket, piece.as_mut_slice()) {
             Ok(0) => 0,
             Ok(count) => count,
             Err(Errno::AGAIN) => return Ok(false),
             Err(Errno::INTR) => return Ok(true),
-            // It left something of ours unread.
+            // It left some of our bytes unread.
             Err(_) => 0,
         };
         if count == 0 {
@@ -318,49 +337,50 @@ impl Watch<'_> {
         }
         self.usage.bytes += count as u64;
         if self.usage.bytes > self.limits.bytes {
-            return Err(Over::Fault(Cause::Exhausted));
+            return Err(WorkerWatchStop::Fault(CrashCause::Exhausted));
         }
         self.decoder.feed(piece.get(..count).unwrap_or_default());
         while let Some(frame) = self.decoder.next_frame()? {
             self.usage.frames += 1;
             if self.usage.frames > self.limits.frames {
-                return Err(Over::Fault(Cause::Exhausted));
+                return Err(WorkerWatchStop::Fault(CrashCause::Exhausted));
             }
-            self.hear(ToGateway::decode(frame)?)?;
+            self.hear(MessageToGateway::decode(frame)?)?;
         }
         Ok(true)
     }
 
-    fn hear(&mut self, message: ToGateway) -> Result<(), Over> {
-        // The locks first, then anything but a second time; after the report, nothing.
-        if self.report.is_some() || self.layers.is_some() == matches!(message, ToGateway::Locked(_)) {
-            return Err(Malformed::OutOfTurn.into());
+    fn hear(&mut self, message: MessageToGateway) -> Result<(), WorkerWatchStop> {
+        // The locks come first and only once; after the report, nothing may come.
+        if self.report.is_some() || self.layers.is_some() == matches!(message, MessageToGateway::Locked(_)) {
+            return Err(WorkerFrameError::OutOfTurn.into());
         }
         match message {
-            ToGateway::Locked(locked) => {
+            MessageToGateway::Locked(locked) => {
                 if !locked.layers.suffice(self.mode) {
-                    return Err(Over::NotLockedIn(locked.layers));
+                    return Err(WorkerWatchStop::NotLockedIn(locked.layers));
                 }
                 self.layers = Some(locked.layers);
                 if let Some(job) = self.job.take() {
                     self.say(job)?;
                 }
             }
-            ToGateway::Exchange(exchange) => {
+            MessageToGateway::Exchange(exchange) => {
                 if self.usage.exchanges >= self.limits.exchanges {
-                    return Err(Over::Fault(Cause::BurnLimit { limit: self.limits.exchanges }));
+                    return Err(WorkerWatchStop::Fault(CrashCause::BurnLimit { limit: self.limits.exchanges }));
                 }
                 self.usage.exchanges += 1;
                 let left = self.left();
-                let reply = self.around.host.exchange(exchange, left).map_err(Over::Fault)?;
-                // An answer that fits no frame is ours to refuse, not the worker's fault.
-                let bytes = ToWorker::Reply(reply).encode().or_else(|_| ToWorker::Reply(too_large()).encode())?;
+                let reply = self.around.host.exchange(exchange, left).map_err(WorkerWatchStop::Fault)?;
+                // An answer that does not fit into a frame is refused by us, and is not the worker's fault.
+                let bytes =
+                    MessageToWorker::Reply(reply).encode().or_else(|_| MessageToWorker::Reply(too_large()).encode())?;
                 self.say(bytes)?;
             }
-            ToGateway::Item(item) => self.around.host.item(item).map_err(Over::Fault)?,
-            ToGateway::Progress(progress) => self.around.host.progress(progress),
-            ToGateway::LastWords(words) => self.last_words = Some(words),
-            ToGateway::Report(report) => {
+            MessageToGateway::Item(item) => self.around.host.item(item).map_err(WorkerWatchStop::Fault)?,
+            MessageToGateway::Progress(progress) => self.around.host.progress(progress),
+            MessageToGateway::LastWords(words) => self.last_words = Some(words),
+            MessageToGateway::Report(report) => {
                 self.report = Some(report);
                 self.shorten();
             }
@@ -368,11 +388,11 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Puts a message into the queue, and as much of it as fits into the socket.
-    fn say(&mut self, bytes: Vec<u8>) -> Result<(), Over> {
-        // A worker that asks again without taking its answers would let the queue grow.
+    /// Appends a message to the queue, and writes as much of the queue as fits into the socket.
+    fn say(&mut self, bytes: Vec<u8>) -> Result<(), WorkerWatchStop> {
+        // A worker that sends requests without reading its answers would make the queue grow.
         if self.written < self.out.len() {
-            return Err(Malformed::OutOfTurn.into());
+            return Err(WorkerFrameError::OutOfTurn.into());
         }
         self.out = bytes;
         self.written = 0;
@@ -380,23 +400,23 @@ impl Watch<'_> {
         Ok(())
     }
 
-    fn bury(self, life: Life, over: Over) -> Result<End, NotStarted> {
-        if !matches!(over, Over::Ended) {
+    fn bury(self, life: WorkerProcess, over: WorkerWatchStop) -> Result<WorkerEnd, WorkerStartError> {
+        if !matches!(over, WorkerWatchStop::Ended) {
             life.kill();
         }
         let (exit, cpu) = life.bury();
         let Self { around, limits, decoder, layers, report, last_words, mut usage, .. } = self;
         let now = around.clock.since_boot().as_millis();
-        usage.wall = Span::from_millis(now.saturating_sub(around.started.as_millis()));
+        usage.wall = Millis::from_millis(now.saturating_sub(around.started.as_millis()));
         usage.cpu = cpu;
         let locked = layers.is_some();
         let layers = layers.unwrap_or_default();
         let why = match over {
-            Over::NotLockedIn(layers) => return Err(NotStarted::Layers(layers.missing_mandatory())),
-            Over::CutOff(why) => return Ok(End::CutOff { why, layers, usage }),
-            Over::Fault(cause) => Some(cause),
-            Over::Ended => {
-                let remains = Remains {
+            WorkerWatchStop::NotLockedIn(layers) => return Err(WorkerStartError::Layers(layers.missing_mandatory())),
+            WorkerWatchStop::CutOff(why) => return Ok(WorkerEnd::CutOff { why, layers, usage }),
+            WorkerWatchStop::Fault(cause) => Some(cause),
+            WorkerWatchStop::Ended => {
+                let remains = ExitedWorker {
                     exit,
                     cpu,
                     reported: report.is_some(),
@@ -407,15 +427,17 @@ impl Watch<'_> {
             }
         };
         match (why, report) {
-            _ if !locked => Err(NotStarted::NoWorker(format!("{exit:?}"))),
-            (None, Some(report)) => Ok(End::Clean(Done { report, layers, usage })),
-            (Some(cause), _) => Ok(End::Crashed(Crash { cause, last_words, layers, usage })),
-            (None, None) => Ok(End::Crashed(Crash { cause: Cause::Exited { code: 0 }, last_words, layers, usage })),
+            _ if !locked => Err(WorkerStartError::NoWorker(format!("{exit:?}"))),
+            (None, Some(report)) => Ok(WorkerEnd::Clean(FinishedWorker { report, layers, usage })),
+            (Some(cause), _) => Ok(WorkerEnd::Crashed(WorkerCrash { cause, last_words, layers, usage })),
+            (None, None) => {
+                Ok(WorkerEnd::Crashed(WorkerCrash { cause: CrashCause::Exited { code: 0 }, last_words, layers, usage }))
+            }
         }
     }
 }
 
-fn too_large() -> Reply {
+fn too_large() -> ExchangeReply {
     let text = "the answer is larger than a worker may be given".to_owned();
-    Reply::Refused { code: "egress.too_large".into(), text, not_sent: false }
+    ExchangeReply::Refused { code: "egress.too_large".into(), text, not_sent: false }
 }

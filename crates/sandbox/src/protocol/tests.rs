@@ -1,12 +1,12 @@
-//! Frames survive the way there and back, and nothing else comes through.
+//! Tests of the protocol: frames survive encoding and decoding, and nothing else is accepted.
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 
-fn frames(bytes: &[u8]) -> Result<Vec<Frame>, Malformed> {
-    let mut decoder = Decoder::default();
+fn frames(bytes: &[u8]) -> Result<Vec<WorkerFrame>, WorkerFrameError> {
+    let mut decoder = WorkerFrameDecoder::default();
     decoder.feed(bytes);
     let mut found = Vec::new();
     while let Some(frame) = decoder.next_frame()? {
@@ -15,12 +15,12 @@ fn frames(bytes: &[u8]) -> Result<Vec<Frame>, Malformed> {
     Ok(found)
 }
 
-fn heard(bytes: &[u8]) -> Result<Vec<ToGateway>, Malformed> {
-    frames(bytes)?.into_iter().map(ToGateway::decode).collect()
+fn heard(bytes: &[u8]) -> Result<Vec<MessageToGateway>, WorkerFrameError> {
+    frames(bytes)?.into_iter().map(MessageToGateway::decode).collect()
 }
 
-fn exchange() -> Exchange {
-    Exchange {
+fn exchange() -> WorkerExchange {
+    WorkerExchange {
         ticket: "tk_1".into(),
         method: "GET".into(),
         path: "/v1/items?page=2".into(),
@@ -29,14 +29,17 @@ fn exchange() -> Exchange {
     }
 }
 
-fn messages() -> Vec<ToGateway> {
+fn messages() -> Vec<MessageToGateway> {
     vec![
-        ToGateway::Locked(Locked { layers: Layers::default() }),
-        ToGateway::Exchange(exchange()),
-        ToGateway::Item(Item { payload: json!({"id": 1}), attachments: vec![vec![7; 300], Vec::new()] }),
-        ToGateway::Progress(Progress { done: 1, of: Some(9) }),
-        ToGateway::LastWords(LastWords { place: "a.rs:7".into() }),
-        ToGateway::Report(Report { outcome: Outcome::Done(json!([1, {"a": null}])), attachments: vec![vec![1, 2]] }),
+        MessageToGateway::Locked(LockedInMessage { layers: JailLayers::default() }),
+        MessageToGateway::Exchange(exchange()),
+        MessageToGateway::Item(WorkerItem { payload: json!({"id": 1}), attachments: vec![vec![7; 300], Vec::new()] }),
+        MessageToGateway::Progress(WorkerProgress { done: 1, of: Some(9) }),
+        MessageToGateway::LastWords(CrashLocation { place: "a.rs:7".into() }),
+        MessageToGateway::Report(WorkerReport {
+            outcome: WorkerJobOutcome::Done(json!([1, {"a": null}])),
+            attachments: vec![vec![1, 2]],
+        }),
     ]
 }
 
@@ -45,54 +48,60 @@ fn every_message_comes_out_as_it_went_in() {
     for message in messages() {
         assert_eq!(heard(&message.clone().encode().unwrap()).unwrap(), [message]);
     }
-    let answer = Reply::Answer { status: 200, headers: vec![("a".into(), "b".into())], body: vec![9; 70_000] };
-    let refused = Reply::Refused { code: "egress.host".into(), text: "no".into(), not_sent: true };
-    let terms = Terms {
-        mode: Mode::Required,
+    let answer = ExchangeReply::Answer { status: 200, headers: vec![("a".into(), "b".into())], body: vec![9; 70_000] };
+    let refused = ExchangeReply::Refused { code: "egress.host".into(), text: "no".into(), not_sent: true };
+    let terms = WorkerTerms {
+        mode: JailMode::Required,
         memory: 1,
         cpu_seconds: 2,
         scratch_bytes: Some(3),
         namespaces: Err("why".into()),
         mould: false,
     };
-    let job = Job { kind: "echo".into(), payload: json!({"x": [1.5, "ü"]}), attachments: vec![vec![0; 3]] };
-    for message in [ToWorker::Reply(answer), ToWorker::Reply(refused), ToWorker::Terms(terms), ToWorker::Job(job)] {
+    let job = WorkerJob { kind: "echo".into(), payload: json!({"x": [1.5, "ü"]}), attachments: vec![vec![0; 3]] };
+    for message in [
+        MessageToWorker::Reply(answer),
+        MessageToWorker::Reply(refused),
+        MessageToWorker::Terms(terms),
+        MessageToWorker::Job(job),
+    ] {
         let bytes = message.clone().encode().unwrap();
-        let decoded: Vec<_> = frames(&bytes).unwrap().into_iter().map(|f| ToWorker::decode(f).unwrap()).collect();
+        let decoded: Vec<_> =
+            frames(&bytes).unwrap().into_iter().map(|f| MessageToWorker::decode(f).unwrap()).collect();
         assert_eq!(decoded, [message]);
     }
 }
 
 #[test]
 fn a_lying_length_is_refused_before_anything_is_kept_for_it() {
-    let mut decoder = Decoder::default();
+    let mut decoder = WorkerFrameDecoder::default();
     decoder.feed(&u32::MAX.to_le_bytes());
-    assert_eq!(decoder.next_frame(), Err(Malformed::TooLarge));
-    let mut decoder = Decoder::default();
+    assert_eq!(decoder.next_frame(), Err(WorkerFrameError::TooLarge));
+    let mut decoder = WorkerFrameDecoder::default();
     decoder.feed(&(MAX_FRAME as u32).to_le_bytes());
     assert_eq!(decoder.next_frame(), Ok(None));
     assert!(decoder.is_midway() && decoder.held() < 4096, "nothing is allocated on its word alone");
-    assert_eq!(frames(&[5, 0, 0, 0, 0, 0, 0, 0, 0]), Err(Malformed::Layout));
+    assert_eq!(frames(&[5, 0, 0, 0, 0, 0, 0, 0, 0]), Err(WorkerFrameError::Layout));
 }
 
 #[test]
 fn unknown_kinds_fields_and_doubled_keys_are_refused() {
-    let frame = |kind, head: &str| ToGateway::decode(Frame { kind, head: head.into(), blobs: Vec::new() });
-    assert_eq!(frame(0, "{}"), Err(Malformed::Kind));
-    assert_eq!(frame(2, "{}"), Err(Malformed::Kind), "a message of the other side");
-    assert_eq!(frame(68, r#"{"done":1,"of":null,"x":1}"#), Err(Malformed::Shape));
-    assert_eq!(frame(68, r#"{"done":1,"done":2,"of":null}"#), Err(Malformed::Json));
-    assert_eq!(frame(68, r#"{"done":-1,"of":null}"#), Err(Malformed::Shape));
+    let frame = |kind, head: &str| MessageToGateway::decode(WorkerFrame { kind, head: head.into(), blobs: Vec::new() });
+    assert_eq!(frame(0, "{}"), Err(WorkerFrameError::Kind));
+    assert_eq!(frame(2, "{}"), Err(WorkerFrameError::Kind), "a message of the other side");
+    assert_eq!(frame(68, r#"{"done":1,"of":null,"x":1}"#), Err(WorkerFrameError::Shape));
+    assert_eq!(frame(68, r#"{"done":1,"done":2,"of":null}"#), Err(WorkerFrameError::Json));
+    assert_eq!(frame(68, r#"{"done":-1,"of":null}"#), Err(WorkerFrameError::Shape));
     assert_eq!(
         frame(70, &format!("{{\"outcome\":{{\"done\":{}{}}}}}", "[".repeat(99), "]".repeat(99))),
-        Err(Malformed::Json)
+        Err(WorkerFrameError::Json)
     );
-    assert_eq!(frame(70, "\u{0}"), Err(Malformed::Json));
+    assert_eq!(frame(70, "\u{0}"), Err(WorkerFrameError::Json));
 }
 
 #[test]
 fn an_exchange_that_would_split_a_request_is_refused() {
-    let bad: [fn(&mut Exchange); 8] = [
+    let bad: [fn(&mut WorkerExchange); 8] = [
         |e| e.method = "GET /\r\n".into(),
         |e| e.path = "/a b".into(),
         |e| e.path = "http://other/".into(),
@@ -105,25 +114,25 @@ fn an_exchange_that_would_split_a_request_is_refused() {
     for spoil in bad {
         let mut exchange = exchange();
         spoil(&mut exchange);
-        let bytes = ToGateway::Exchange(exchange).encode().unwrap();
-        assert_eq!(heard(&bytes), Err(Malformed::Shape));
+        let bytes = MessageToGateway::Exchange(exchange).encode().unwrap();
+        assert_eq!(heard(&bytes), Err(WorkerFrameError::Shape));
     }
 }
 
 #[test]
 fn last_words_cannot_draw_on_a_terminal() {
-    let words = ToGateway::LastWords(LastWords { place: format!("\u{1b}[2J{}", "x".repeat(900)) });
+    let words = MessageToGateway::LastWords(CrashLocation { place: format!("\u{1b}[2J{}", "x".repeat(900)) });
     let Ok(heard) = heard(&words.encode().unwrap()) else { panic!("refused") };
-    let [ToGateway::LastWords(LastWords { place })] = heard.as_slice() else { panic!("{heard:?}") };
+    let [MessageToGateway::LastWords(CrashLocation { place })] = heard.as_slice() else { panic!("{heard:?}") };
     assert!(place.starts_with("?[2J") && place.len() == 200);
 }
 
 #[test]
 fn a_frame_too_large_to_send_is_not_sent() {
-    let huge = Item { payload: json!(null), attachments: vec![vec![0; MAX_FRAME]] };
-    assert_eq!(ToGateway::Item(huge).encode(), Err(Malformed::TooLarge));
-    let wordy = Item { payload: json!("x".repeat(MAX_HEAD)), attachments: Vec::new() };
-    assert_eq!(ToGateway::Item(wordy).encode(), Err(Malformed::TooLarge));
+    let huge = WorkerItem { payload: json!(null), attachments: vec![vec![0; MAX_FRAME]] };
+    assert_eq!(MessageToGateway::Item(huge).encode(), Err(WorkerFrameError::TooLarge));
+    let wordy = WorkerItem { payload: json!("x".repeat(MAX_HEAD)), attachments: Vec::new() };
+    assert_eq!(MessageToGateway::Item(wordy).encode(), Err(WorkerFrameError::TooLarge));
 }
 
 proptest! {
@@ -132,7 +141,7 @@ proptest! {
         let _ = heard(&bytes);
     }
 
-    /// A valid stream with a few bytes changed, cut off or doubled: closer to what an attacker sends than noise is.
+    /// A valid stream with a few bytes changed, cut off or doubled: closer to an attack than random bytes.
     #[test]
     fn no_damage_to_honest_frames_makes_the_reader_panic(
         hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
@@ -152,12 +161,12 @@ proptest! {
     #[test]
     fn frames_are_the_same_however_they_are_cut_into_pieces(sizes in prop::collection::vec(1_usize..50, 1..40)) {
         let bytes: Vec<u8> = messages().into_iter().flat_map(|m| m.encode().unwrap()).collect();
-        let (mut decoder, mut found, mut rest) = (Decoder::default(), Vec::new(), bytes.as_slice());
+        let (mut decoder, mut found, mut rest) = (WorkerFrameDecoder::default(), Vec::new(), bytes.as_slice());
         for size in sizes.into_iter().cycle() {
             let (now, later) = rest.split_at(size.min(rest.len()));
             decoder.feed(now);
             while let Some(frame) = decoder.next_frame().unwrap() {
-                found.push(ToGateway::decode(frame).unwrap());
+                found.push(MessageToGateway::decode(frame).unwrap());
             }
             rest = later;
             if rest.is_empty() { break; }

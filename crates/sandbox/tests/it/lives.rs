@@ -1,22 +1,24 @@
-//! Ordinary lives of workers, and what is left after many of them: nothing.
+//! Ordinary lifetimes of workers: many of them leave nothing behind.
 
 use std::path::Path;
 
 use serde_json::json;
-use sluice_core::Span;
-use sluice_core::crash::Cause;
-use sluice_sandbox::parent::{Alone, Cancel, End, Host, Namespaces, NotStarted, Program, Spawner};
-use sluice_sandbox::protocol::{Exchange, Item, Job, Reply};
-use sluice_sandbox::{LayerName, Mode};
+use sluice_core::Millis;
+use sluice_core::crash::CrashCause;
+use sluice_sandbox::parent::{
+    NamespacesMode, RefusingWorkerHost, Spawner, WorkerCancel, WorkerEnd, WorkerHost, WorkerProgram, WorkerStartError,
+};
+use sluice_sandbox::protocol::{ExchangeReply, WorkerExchange, WorkerItem, WorkerJob};
+use sluice_sandbox::{JailLayerName, JailMode};
 
-use crate::house::{Answering, House, Ticking, value};
+use crate::test_sandbox::{AnsweringTestHost, MachineTestClock, TestSandbox, value};
 
 #[test]
 fn a_job_goes_in_and_a_report_comes_out() {
-    let house = House::new(Namespaces::WhereAllowed);
+    let house = TestSandbox::new(NamespacesMode::WhereAllowed);
     let mut task = house.task("echo", None);
-    task.job = Job { kind: "echo".into(), payload: json!({"a": [1, "ü"]}), attachments: vec![vec![7; 3 << 20]] };
-    let End::Clean(done) = house.try_run(task).unwrap() else { panic!("no end") };
+    task.job = WorkerJob { kind: "echo".into(), payload: json!({"a": [1, "ü"]}), attachments: vec![vec![7; 3 << 20]] };
+    let WorkerEnd::Clean(done) = house.try_run(task).unwrap() else { panic!("no end") };
     assert_eq!(value(&done), json!({"a": [1, "ü"]}));
     assert_eq!(done.report.attachments, [vec![7; 3 << 20]]);
     assert!(done.usage.frames == 2 && done.usage.bytes > 3 << 20);
@@ -24,28 +26,28 @@ fn a_job_goes_in_and_a_report_comes_out() {
 
 #[test]
 fn exchanges_and_items_reach_the_host() {
-    let house = House::new(Namespaces::WhereAllowed);
-    let mut host = Answering::default();
-    let End::Clean(done) = house.spawner.run(house.task("ask", None), &mut host, &house.cancel()).unwrap() else {
+    let house = TestSandbox::new(NamespacesMode::WhereAllowed);
+    let mut host = AnsweringTestHost::default();
+    let WorkerEnd::Clean(done) = house.spawner.run(house.task("ask", None), &mut host, &house.cancel()).unwrap() else {
         panic!("no end")
     };
     assert!(value(&done).as_str().unwrap().starts_with("Answer { status: 200"));
     assert_eq!((host.asked, done.usage.exchanges), (1, 1));
-    let End::Clean(_) = house.spawner.run(house.task("items", None), &mut host, &house.cancel()).unwrap() else {
+    let WorkerEnd::Clean(_) = house.spawner.run(house.task("items", None), &mut host, &house.cancel()).unwrap() else {
         panic!("no end")
     };
     assert_eq!(host.items.len(), 3);
-    let alone = house.spawner.run(house.task("items", None), &mut Alone, &house.cancel()).unwrap();
-    let End::Crashed(crash) = alone else { panic!("items nobody asked for") };
-    assert_eq!(crash.cause, Cause::MalformedFrame);
+    let alone = house.spawner.run(house.task("items", None), &mut RefusingWorkerHost, &house.cancel()).unwrap();
+    let WorkerEnd::Crashed(crash) = alone else { panic!("items nobody asked for") };
+    assert_eq!(crash.cause, CrashCause::MalformedFrame);
 }
 
 #[test]
 fn a_worker_keeps_its_own_files_and_no_others() {
-    for namespaces in [Namespaces::WhereAllowed, Namespaces::Off] {
-        let house = House::new(namespaces);
+    for namespaces in [NamespacesMode::WhereAllowed, NamespacesMode::Off] {
+        let house = TestSandbox::new(namespaces);
         let end = house.run_with_scratch("keep_a_draft");
-        let End::Clean(done) = &end else { panic!("{end:?}") };
+        let WorkerEnd::Clean(done) = &end else { panic!("{end:?}") };
         assert_eq!(value(done), json!(["dear all", true, true]));
         assert_eq!(std::fs::read(house.path("scratch/letter.md")).unwrap(), b"kept");
         house.is_untouched();
@@ -54,17 +56,17 @@ fn a_worker_keeps_its_own_files_and_no_others() {
 
 #[test]
 fn every_layer_is_on_and_says_so() {
-    let house = House::new(Namespaces::WhereAllowed);
-    let End::Clean(done) = house.run("echo") else { panic!("no end") };
+    let house = TestSandbox::new(NamespacesMode::WhereAllowed);
+    let WorkerEnd::Clean(done) = house.run("echo") else { panic!("no end") };
     assert_eq!(done.layers.missing_mandatory(), [], "{:?}", done.layers);
-    let off = House::new(Namespaces::Off);
-    let End::Clean(done) = off.run("echo") else { panic!("no end") };
-    assert_eq!(done.layers.missing(), [LayerName::Namespaces, LayerName::EmptyRoot]);
+    let off = TestSandbox::new(NamespacesMode::Off);
+    let WorkerEnd::Clean(done) = off.run("echo") else { panic!("no end") };
+    assert_eq!(done.layers.missing(), [JailLayerName::Namespaces, JailLayerName::EmptyRoot]);
 }
 
 #[test]
 fn the_kernel_agrees_about_a_worker_that_runs() {
-    let house = House::new(Namespaces::WhereAllowed);
+    let house = TestSandbox::new(NamespacesMode::WhereAllowed);
     let cancel = house.cancel();
     let status = std::thread::scope(|scope| {
         scope.spawn(|| house.run_until(&cancel, "half_a_frame_and_hang"));
@@ -85,39 +87,42 @@ fn the_kernel_agrees_about_a_worker_that_runs() {
 
 #[test]
 fn a_program_that_is_no_worker_is_not_given_a_job() {
-    let spawner = |path| Spawner::new(Program::at(Path::new(path)).unwrap(), std::sync::Arc::new(Ticking)).unwrap();
-    let house = House::new(Namespaces::WhereAllowed);
-    let run = |path| spawner(path).run(house.task("echo", None), &mut Alone, &Cancel::new().unwrap());
-    assert!(matches!(run("/bin/true"), Err(NotStarted::NoWorker(_))));
-    assert!(matches!(run("/etc/passwd"), Err(NotStarted::Spawn(_))));
-    assert!(matches!(run("/tmp"), Err(NotStarted::Spawn(_))));
+    let spawner = |path| {
+        Spawner::new(WorkerProgram::at(Path::new(path)).unwrap(), std::sync::Arc::new(MachineTestClock)).unwrap()
+    };
+    let house = TestSandbox::new(NamespacesMode::WhereAllowed);
+    let run =
+        |path| spawner(path).run(house.task("echo", None), &mut RefusingWorkerHost, &WorkerCancel::new().unwrap());
+    assert!(matches!(run("/bin/true"), Err(WorkerStartError::NoWorker(_))));
+    assert!(matches!(run("/etc/passwd"), Err(WorkerStartError::Spawn(_))));
+    assert!(matches!(run("/tmp"), Err(WorkerStartError::Spawn(_))));
     let mut task = house.task("echo", None);
     task.job.kind = "../sh".into();
-    assert!(matches!(house.try_run(task), Err(NotStarted::Job(_))));
-    assert!(matches!(house.try_run(house.task("echo", Some(Path::new("/nowhere")))), Err(NotStarted::Spawn(_))));
+    assert!(matches!(house.try_run(task), Err(WorkerStartError::Job(_))));
+    assert!(matches!(house.try_run(house.task("echo", Some(Path::new("/nowhere")))), Err(WorkerStartError::Spawn(_))));
 }
 
 #[test]
 fn a_worker_may_be_run_degraded_and_tells_the_same_layers() {
-    let house = House::new(Namespaces::Off);
+    let house = TestSandbox::new(NamespacesMode::Off);
     let mut task = house.task("echo", None);
-    task.mode = Mode::Degraded;
-    let End::Clean(done) = house.try_run(task).unwrap() else { panic!("no end") };
-    assert!(done.layers.has(LayerName::Seccomp) && done.layers.has(LayerName::Landlock));
+    task.mode = JailMode::Degraded;
+    let WorkerEnd::Clean(done) = house.try_run(task).unwrap() else { panic!("no end") };
+    assert!(done.layers.has(JailLayerName::Seccomp) && done.layers.has(JailLayerName::Landlock));
 }
 
 #[test]
 fn a_host_that_panics_takes_its_worker_with_it() {
     struct Broken;
-    impl Host for Broken {
-        fn exchange(&mut self, _: Exchange, _: Span) -> Result<Reply, Cause> {
+    impl WorkerHost for Broken {
+        fn exchange(&mut self, _: WorkerExchange, _: Millis) -> Result<ExchangeReply, CrashCause> {
             panic!("a mistake of ours");
         }
-        fn item(&mut self, _: Item) -> Result<(), Cause> {
+        fn item(&mut self, _: WorkerItem) -> Result<(), CrashCause> {
             Ok(())
         }
     }
-    let house = House::new(Namespaces::WhereAllowed);
+    let house = TestSandbox::new(NamespacesMode::WhereAllowed);
     let mine = || read("/proc/thread-self/children").unwrap();
     let run = || house.spawner.run(house.task("ask", None), &mut Broken, &house.cancel());
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
@@ -128,45 +133,45 @@ fn a_host_that_panics_takes_its_worker_with_it() {
 #[test]
 fn the_host_can_end_a_worker_and_say_for_what() {
     struct Strict;
-    impl Host for Strict {
-        fn exchange(&mut self, exchange: Exchange, left: Span) -> Result<Reply, Cause> {
+    impl WorkerHost for Strict {
+        fn exchange(&mut self, exchange: WorkerExchange, left: Millis) -> Result<ExchangeReply, CrashCause> {
             assert_eq!((exchange.method.as_str(), exchange.body.len()), ("GET", 100));
-            assert!(left > Span::from_secs(5));
-            Err(Cause::Leak { findings: 2 })
+            assert!(left > Millis::from_secs(5));
+            Err(CrashCause::Leak { findings: 2 })
         }
-        fn item(&mut self, _: Item) -> Result<(), Cause> {
+        fn item(&mut self, _: WorkerItem) -> Result<(), CrashCause> {
             Ok(())
         }
     }
-    let house = House::new(Namespaces::WhereAllowed);
+    let house = TestSandbox::new(NamespacesMode::WhereAllowed);
     let end = house.spawner.run(house.task("ask", None), &mut Strict, &house.cancel()).unwrap();
-    let End::Crashed(crash) = end else { panic!("{end:?}") };
-    assert_eq!((crash.cause, crash.usage.exchanges), (Cause::Leak { findings: 2 }, 1));
+    let WorkerEnd::Crashed(crash) = end else { panic!("{end:?}") };
+    assert_eq!((crash.cause, crash.usage.exchanges), (CrashCause::Leak { findings: 2 }, 1));
 }
 
 #[test]
 fn an_answer_or_job_that_fits_no_frame_is_not_blamed_on_the_worker() {
     struct Generous;
-    impl Host for Generous {
-        fn exchange(&mut self, _: Exchange, _: Span) -> Result<Reply, Cause> {
-            Ok(Reply::Answer { status: 200, headers: Vec::new(), body: vec![0; 25 << 20] })
+    impl WorkerHost for Generous {
+        fn exchange(&mut self, _: WorkerExchange, _: Millis) -> Result<ExchangeReply, CrashCause> {
+            Ok(ExchangeReply::Answer { status: 200, headers: Vec::new(), body: vec![0; 25 << 20] })
         }
-        fn item(&mut self, _: Item) -> Result<(), Cause> {
+        fn item(&mut self, _: WorkerItem) -> Result<(), CrashCause> {
             Ok(())
         }
     }
-    let house = House::new(Namespaces::WhereAllowed);
+    let house = TestSandbox::new(NamespacesMode::WhereAllowed);
     let end = house.spawner.run(house.task("ask", None), &mut Generous, &house.cancel()).unwrap();
-    let End::Clean(done) = end else { panic!("{end:?}") };
+    let WorkerEnd::Clean(done) = end else { panic!("{end:?}") };
     assert!(value(&done).as_str().unwrap().contains("egress.too_large"));
     let mut task = house.task("echo", None);
     task.job.attachments = vec![vec![0; 25 << 20]];
-    assert!(matches!(house.try_run(task), Err(NotStarted::Job(_))));
+    assert!(matches!(house.try_run(task), Err(WorkerStartError::Job(_))));
 }
 
 #[test]
 fn five_hundred_lives_leave_nothing_behind() {
-    let house = House::new(Namespaces::WhereAllowed);
+    let house = TestSandbox::new(NamespacesMode::WhereAllowed);
     let run = |n: usize| match n % 5 {
         0 => drop(house.run("socket_inet")),
         1 => drop(house.run("exit_three")),
@@ -179,7 +184,7 @@ fn five_hundred_lives_leave_nothing_behind() {
     (0..500).for_each(run);
     assert!(own_descriptors() <= descriptors + 8, "other tests of this process hold a few");
     assert!(own_memory() < memory + (24 << 20), "{} → {}", memory, own_memory());
-    // Children of other tests may be alive; none of them may be dead and unburied for long.
+    // Children of other tests may be alive; none of them may be dead and unreaped for long.
     until(|| zombies().is_empty().then_some(()));
 }
 
@@ -207,7 +212,7 @@ fn own_memory() -> u64 {
     pages * 4096
 }
 
-/// Looks until it is there, or for so long that it never will be.
+/// Polls until it appears, or until it certainly never will.
 fn until<T>(look: impl Fn() -> Option<T>) -> T {
     for _ in 0..2_000 {
         if let Some(found) = look() {

@@ -1,4 +1,4 @@
-//! Workers as they are and as they must not be, each a real process.
+//! Tests of workers, honest and hostile, each a real process.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -8,8 +8,8 @@
 )]
 
 mod evil;
-mod house;
 mod lives;
-mod moulds;
 mod networks;
-mod strangers;
+mod test_sandbox;
+mod third_party;
+mod zygotes;

@@ -1,9 +1,9 @@
-//! Finding the gateway and the credential.
+//! Finds the gateway and the credential.
 //!
 //! The address: `--url`, `SLUICE_URL`, the configuration. The credential: a variable, a file named by a
 //! variable, the token `sluice init` left in the data folder. Promise: a file others can read is refused; the token of
-//! this machine's gateway is not shown to another machine by itself, and is not read where an agent's key or a task key is
-//! set; a credential of one kind is never sent in the place of another. With TLS the gateway is recognised by the
+//! this machine's gateway is not sent to another machine by default, and is not read where an agent's key or a task key is
+//! set; a credential of one kind is never sent in place of another. With TLS the gateway is identified by the
 //! certificates this machine trusts, its own certificate, and those of `SLUICE_CA_FILE` or `tls.ca_file`.
 
 use std::fs;
@@ -15,29 +15,29 @@ use std::path::{Path, PathBuf};
 use reqwest::Url;
 use reqwest::header::HeaderValue;
 use sluice_gateway::config::Config;
-use sluice_gateway::keys::KindWord;
+use sluice_gateway::keys::TokenKind;
 
-use crate::failure::{Exit, Failure, io_words};
-use crate::settings::{Which, variable};
+use crate::failure::{CliError, CommandExit, describe_io_error};
+use crate::settings::{ConfigFileArgs, variable};
 
 /// Longest credential that is read.
 const LONGEST: u64 = 4096;
 
 /// Whose credential is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
-    /// A person's.
+pub(crate) enum ClientCredentialKind {
+    /// An operator's token.
     Operator,
-    /// An agent's.
+    /// An agent's key.
     Agent,
-    /// Of a program that states what an agent's user asked for.
+    /// A task key: of a program that states what an agent's user asked for.
     Task,
 }
 
-impl Whose {
+impl ClientCredentialKind {
     const ALL: [Self; 3] = [Self::Operator, Self::Agent, Self::Task];
 
-    /// The variables it is taken from: the text itself, and a file that holds it.
+    /// The variables that provide it: the credential itself, or a file that contains it.
     const fn variables(self) -> (&'static str, &'static str) {
         match self {
             Self::Operator => ("SLUICE_TOKEN", "SLUICE_TOKEN_FILE"),
@@ -46,39 +46,43 @@ impl Whose {
         }
     }
 
-    /// Whether a variable names such a credential.
-    pub(crate) fn is_given(self) -> Result<bool, Failure> {
+    /// Whether a variable provides such a credential.
+    pub(crate) fn is_given(self) -> Result<bool, CliError> {
         let (direct, file) = self.variables();
         Ok(variable(direct)?.is_some() || variable(file)?.is_some())
     }
 
-    const fn kind(self) -> KindWord {
+    const fn kind(self) -> TokenKind {
         match self {
-            Self::Operator => KindWord::Operator,
-            Self::Agent => KindWord::Agent,
-            Self::Task => KindWord::Task,
+            Self::Operator => TokenKind::Operator,
+            Self::Agent => TokenKind::Agent,
+            Self::Task => TokenKind::Task,
         }
     }
 }
 
-/// What a client is made of.
-pub(super) struct Found {
+/// The parts of a client.
+pub(super) struct GatewayClientParts {
     pub(super) http: reqwest::Client,
     pub(super) main: String,
     pub(super) stop: Option<String>,
     pub(super) credential: HeaderValue,
 }
 
-/// Where the gateway is.
+/// The addresses of a gateway.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct GatewayLocation {
     main: String,
     stop: Option<String>,
-    /// On this machine, or what the configuration of this machine names.
+    /// Whether the address is on this machine, or in the configuration of this machine.
     ours: bool,
 }
 
-pub(super) fn find(url: Option<String>, which: &Which, whose: Whose) -> Result<Found, Failure> {
+pub(super) fn find(
+    url: Option<String>,
+    which: &ConfigFileArgs,
+    whose: ClientCredentialKind,
+) -> Result<GatewayClientParts, CliError> {
     let named = match url {
         Some(url) => Some(url),
         None => variable("SLUICE_URL")?,
@@ -88,29 +92,29 @@ pub(super) fn find(url: Option<String>, which: &Which, whose: Whose) -> Result<F
         Some(url) => from_url(&url)?,
         None => from_config(config.insert(load(which)?)),
     };
-    let other = another_kind(whose)?;
-    let token = match given(whose)? {
+    let other = find_other_kind_variable(whose)?;
+    let token = match read_credential_variable(whose)? {
         Some(token) => token,
-        None if whose == Whose::Agent => return Err(no_agent_key()),
-        None if whose == Whose::Task => return Err(no_task_key()),
-        // SECURITY: whoever runs as an agent must not become an operator because a file happens to be readable.
+        None if whose == ClientCredentialKind::Agent => return Err(no_agent_key()),
+        None if whose == ClientCredentialKind::Task => return Err(no_task_key()),
+        // SECURITY: a process that runs as an agent must not become an operator because a file happens to be readable.
         None if other.is_some() => return Err(set_for_another(other.unwrap_or_default())),
         None if place.ours => own_token(&match &config {
             Some(config) => config.data.clone(),
             None => load(which)?.data,
         })?,
-        None => return Err(no_token("the gateway is on another machine, so the token of this one is not used")),
+        None => return Err(no_token("the gateway is on another machine, so the token of this machine is not used")),
     };
     let credential = bearer(&token)?;
     let http = http(config.as_ref())?;
-    Ok(Found { http, main: place.main, stop: place.stop, credential })
+    Ok(GatewayClientParts { http, main: place.main, stop: place.stop, credential })
 }
 
-/// A client for one address with the credential of one file, whatever variables and configuration say.
-pub(super) fn with_key_file(url: &str, key_file: &Path) -> Result<Found, Failure> {
+/// A client for one address with the credential from one file; variables and configuration are ignored.
+pub(super) fn with_key_file(url: &str, key_file: &Path) -> Result<GatewayClientParts, CliError> {
     let place = from_url(url)?;
     let credential = bearer(&secret(key_file)?)?;
-    Ok(Found { http: http(None)?, main: place.main, stop: place.stop, credential })
+    Ok(GatewayClientParts { http: http(None)?, main: place.main, stop: place.stop, credential })
 }
 
 /// The address under which clients of this machine reach the gateway of a configuration.
@@ -118,15 +122,15 @@ pub(crate) fn address_of(config: &Config) -> String {
     from_config(config).main
 }
 
-fn bearer(token: &str) -> Result<HeaderValue, Failure> {
+fn bearer(token: &str) -> Result<HeaderValue, CliError> {
     let mut credential = HeaderValue::from_str(&format!("Bearer {token}"))
-        .map_err(|_| Failure::new(Exit::NotSignedIn, "the credential has characters no credential has"))?;
+        .map_err(|_| CliError::new(CommandExit::NotSignedIn, "the credential contains invalid characters"))?;
     credential.set_sensitive(true);
     Ok(credential)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the command line talks to its gateway, which is not the outside")]
-fn http(config: Option<&Config>) -> Result<reqwest::Client, Failure> {
+fn http(config: Option<&Config>) -> Result<reqwest::Client, CliError> {
     // SECURITY: a proxy or another address would see the credential.
     let mut builder = reqwest::Client::builder()
         .no_proxy()
@@ -137,40 +141,45 @@ fn http(config: Option<&Config>) -> Result<reqwest::Client, Failure> {
         .pool_max_idle_per_host(0)
         .user_agent(concat!("sluice/", env!("CARGO_PKG_VERSION")));
     let tls = config.and_then(|config| config.tls.as_ref());
-    // The gateway's own certificate is to be trusted, whoever signed it; so is an authority that was named.
+    // The gateway's own certificate is trusted, whoever signed it; so is a certificate authority that was named.
     let named = variable("SLUICE_CA_FILE")?.map(PathBuf::from).or_else(|| tls.and_then(|tls| tls.ca_file.clone()));
     for file in tls.map(|tls| &tls.cert).into_iter().chain(&named) {
         let chain = fs::read(file).map_err(|error| unreadable(file, &error))?;
         let chain = reqwest::Certificate::from_pem_bundle(&chain).ok().filter(|chain| !chain.is_empty());
-        let none = || Failure::new(Exit::Failed, format!("`{}` holds no certificate", file.display()));
+        let none = || CliError::new(CommandExit::Failed, format!("`{}` contains no certificate", file.display()));
         builder = builder.tls_certs_merge(chain.ok_or_else(none)?);
     }
-    builder.build().map_err(|error| Failure::new(Exit::Failed, "no connection can be made").why(error.to_string()))
+    builder
+        .build()
+        .map_err(|error| CliError::new(CommandExit::Failed, "the HTTP client cannot be set up").why(error.to_string()))
 }
 
-fn load(which: &Which) -> Result<Config, Failure> {
+fn load(which: &ConfigFileArgs) -> Result<Config, CliError> {
     let settings = which.load(Vec::new())?;
     let name = settings.name();
     let loaded = settings.loaded.map_err(|errors| {
-        Failure::new(Exit::Failed, format!("`{name}` cannot be used to find the gateway"))
+        CliError::new(CommandExit::Failed, format!("`{name}` cannot be used to find the gateway"))
             .why(errors.faults.first().map_or_else(String::new, |fault| fault.message.clone()))
             .hint("see all problems: sluice config check; or name the gateway: --url URL")
     })?;
     Ok(loaded.0)
 }
 
-fn from_url(text: &str) -> Result<Place, Failure> {
+fn from_url(text: &str) -> Result<GatewayLocation, CliError> {
     let wrong = |why: &str| {
-        Failure::new(Exit::Usage, format!("`{}` is not the address of a gateway", crate::visible::line(text)))
-            .why(why)
-            .hint("for example http://127.0.0.1:7420")
+        CliError::new(
+            CommandExit::Usage,
+            format!("`{}` is not the address of a gateway", crate::escape::escape_line(text)),
+        )
+        .why(why)
+        .hint("for example http://127.0.0.1:7420")
     };
     let url = Url::parse(text).map_err(|error| wrong(&error.to_string()))?;
     if !["http", "https"].contains(&url.scheme()) {
         return Err(wrong("it begins with neither http:// nor https://"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(wrong("credentials do not belong into an address"));
+        return Err(wrong("an address must not contain credentials"));
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err(wrong("it has a part after ? or #"));
@@ -178,15 +187,15 @@ fn from_url(text: &str) -> Result<Place, Failure> {
     let host = url.host_str().ok_or_else(|| wrong("it names no host"))?;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let ours = host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    // A gateway behind a proxy has no port of its own, and its stop lane is not known.
+    // A gateway behind a proxy has no port in its address, and its stop lane is not known.
     let stop = url.port().and_then(|port| port.checked_add(1)).map(|port| format!("{}://{host}:{port}", url.scheme()));
-    Ok(Place { main: url.as_str().trim_end_matches('/').to_owned(), stop, ours })
+    Ok(GatewayLocation { main: url.as_str().trim_end_matches('/').to_owned(), stop, ours })
 }
 
-fn from_config(config: &Config) -> Place {
+fn from_config(config: &Config) -> GatewayLocation {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let host = |address: SocketAddr| match (config.tls.is_some(), config.public_hosts.first()) {
-        // A certificate is made out to a name.
+        // A certificate is issued to a name.
         (true, Some(name)) => name.split(':').next().unwrap_or(name).to_owned(),
         _ if address.ip().is_unspecified() && address.is_ipv4() => "127.0.0.1".into(),
         _ if address.ip().is_unspecified() => "[::1]".into(),
@@ -194,45 +203,46 @@ fn from_config(config: &Config) -> Place {
         _ => address.ip().to_string(),
     };
     let url = |address: SocketAddr| format!("{scheme}://{}:{}", host(address), address.port());
-    Place { main: url(config.listen), stop: Some(url(config.stop_listen)), ours: true }
+    GatewayLocation { main: url(config.listen), stop: Some(url(config.stop_listen)), ours: true }
 }
 
-/// The credential variables name.
-fn given(whose: Whose) -> Result<Option<String>, Failure> {
+/// Reads the credential from the variables.
+fn read_credential_variable(whose: ClientCredentialKind) -> Result<Option<String>, CliError> {
     let (direct, file) = whose.variables();
     let (name, token) = match (variable(direct)?, variable(file)?) {
         (Some(token), _) => (direct, token.trim().to_owned()),
         (None, Some(path)) => (file, secret(Path::new(&path))?),
         (None, None) => return Ok(None),
     };
-    of_its_kind(whose, name, &token)?;
+    check_credential_kind(whose, name, &token)?;
     Ok(Some(token))
 }
 
 /// Refuses a credential of another kind before it is sent anywhere.
-fn of_its_kind(whose: Whose, name: &str, token: &str) -> Result<(), Failure> {
-    let kind = KindWord::ALL.into_iter().find(|kind| token.starts_with(kind.prefix()));
+fn check_credential_kind(whose: ClientCredentialKind, name: &str, token: &str) -> Result<(), CliError> {
+    let kind = TokenKind::ALL.into_iter().find(|kind| token.starts_with(kind.prefix()));
     match kind {
-        Some(kind) if kind != whose.kind() => {
-            Err(Failure::new(Exit::NotSignedIn, format!("`{name}` holds {}, not {}", noun(kind), noun(whose.kind())))
-                .why("credentials of different kinds never stand in for each other"))
-        }
+        Some(kind) if kind != whose.kind() => Err(CliError::new(
+            CommandExit::NotSignedIn,
+            format!("`{name}` holds {}, not {}", noun(kind), noun(whose.kind())),
+        )
+        .why("a credential of one kind does not work in place of another")),
         Some(_) | None => Ok(()),
     }
 }
 
-const fn noun(kind: KindWord) -> &'static str {
+const fn noun(kind: TokenKind) -> &'static str {
     match kind {
-        KindWord::Agent => "an agent key",
-        KindWord::Operator => "an operator token",
-        KindWord::Inbox => "an inbox key",
-        KindWord::Task => "a task key",
+        TokenKind::Agent => "an agent key",
+        TokenKind::Operator => "an operator token",
+        TokenKind::Inbox => "an inbox key",
+        TokenKind::Task => "a task key",
     }
 }
 
 /// The variable that holds a credential of another kind, if there is one.
-fn another_kind(whose: Whose) -> Result<Option<&'static str>, Failure> {
-    for other in Whose::ALL.into_iter().filter(|other| *other != whose) {
+fn find_other_kind_variable(whose: ClientCredentialKind) -> Result<Option<&'static str>, CliError> {
+    for other in ClientCredentialKind::ALL.into_iter().filter(|other| *other != whose) {
         let (direct, file) = other.variables();
         for name in [direct, file] {
             if variable(name)?.is_some() {
@@ -243,7 +253,7 @@ fn another_kind(whose: Whose) -> Result<Option<&'static str>, Failure> {
     Ok(None)
 }
 
-fn own_token(data: &Path) -> Result<String, Failure> {
+fn own_token(data: &Path) -> Result<String, CliError> {
     let path = data.join("operator.token");
     if !path.exists() {
         return Err(no_token(&format!("there is no `{}`", path.display())));
@@ -252,14 +262,14 @@ fn own_token(data: &Path) -> Result<String, Failure> {
 }
 
 /// Reads a credential out of a file that only its owner can read.
-fn secret(path: &Path) -> Result<String, Failure> {
-    let refused = |failure: Failure| Failure { exit: Exit::NotSignedIn, ..failure };
+fn secret(path: &Path) -> Result<String, CliError> {
+    let refused = |failure: CliError| CliError { exit: CommandExit::NotSignedIn, ..failure };
     let file = fs::File::open(path).map_err(|error| refused(unreadable(path, &error)))?;
-    // SECURITY: of the file that is open, not of whatever the name means a moment later.
+    // SECURITY: the mode of the open file, not of its path, which may name another file a moment later.
     let mode = file.metadata().map_err(|error| refused(unreadable(path, &error)))?.permissions().mode();
     if mode & 0o077 != 0 {
-        return Err(Failure::new(Exit::NotSignedIn, format!("others can use `{}`", path.display()))
-            .why(format!("its mode is {:o}; a credential is for its owner only", mode & 0o777))
+        return Err(CliError::new(CommandExit::NotSignedIn, format!("other users can access `{}`", path.display()))
+            .why(format!("its mode is {:o}; only the owner may access a credential", mode & 0o777))
             .hint(format!("chmod 600 {}", path.display())));
     }
     let mut text = String::new();
@@ -267,41 +277,42 @@ fn secret(path: &Path) -> Result<String, Failure> {
     Ok(text.trim().to_owned())
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("cannot read `{}`", path.display())).why(io_words(error))
+fn unreadable(path: &Path, error: &std::io::Error) -> CliError {
+    CliError::new(CommandExit::Failed, format!("cannot read `{}`", path.display())).why(describe_io_error(error))
 }
 
-fn no_token(why: &str) -> Failure {
-    Failure::new(Exit::NotSignedIn, "there is no operator token").why(why).hint(
-        "set SLUICE_TOKEN_FILE or SLUICE_TOKEN, or run this where sluice.yaml is; tokens are not taken from the command line",
+fn no_token(why: &str) -> CliError {
+    CliError::new(CommandExit::NotSignedIn, "no operator token found").why(why).hint(
+        "set SLUICE_TOKEN_FILE or SLUICE_TOKEN, or run this in the folder of sluice.yaml; a token is never read from the command line",
     )
 }
 
-fn no_agent_key() -> Failure {
-    Failure::new(Exit::NotSignedIn, "there is no agent key")
-        .why("calls are made by agents, and an operator token does not stand in for one")
+fn no_agent_key() -> CliError {
+    CliError::new(CommandExit::NotSignedIn, "no agent key found")
+        .why("only agents make calls; an operator token does not work here")
         .hint("set SLUICE_AGENT_KEY_FILE or SLUICE_AGENT_KEY; make a key: sluice keys create --agent NAME --out FILE")
 }
 
-fn no_task_key() -> Failure {
-    Failure::new(Exit::NotSignedIn, "there is no task key")
-        .why("what the user asked for is stated with a key of its own, never with the agent's")
+fn no_task_key() -> CliError {
+    CliError::new(CommandExit::NotSignedIn, "no task key found")
+        .why("a task is stated with a task key, never with the agent's key")
         .hint("set SLUICE_TASK_KEY_FILE; make a key: sluice keys create --task-for AGENT --out FILE")
 }
 
-fn set_for_another(name: &str) -> Failure {
-    Failure::new(Exit::NotSignedIn, "there is no operator token")
+fn set_for_another(name: &str) -> CliError {
+    CliError::new(CommandExit::NotSignedIn, "no operator token found")
         .why(format!("`{name}` is set, so the operator token in the data folder is not used"))
-        .hint(format!("unset {name}, or name the token yourself: SLUICE_TOKEN_FILE=FILE"))
+        .hint(format!("unset {name}, or name the token explicitly: SLUICE_TOKEN_FILE=FILE"))
 }
 
-/// Where to keep a new credential: a file that did not exist and that nobody else can read.
-pub(crate) fn private_file(path: &Path) -> Result<(fs::File, PathBuf), Failure> {
+/// Creates the file for a new credential: it must not exist yet, and only its owner can read it.
+pub(crate) fn create_private_file(path: &Path) -> Result<(fs::File, PathBuf), CliError> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let opened = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let file = opened.map_err(|error| {
-        let exit = if error.kind() == std::io::ErrorKind::AlreadyExists { Exit::Conflict } else { Exit::Failed };
-        Failure::new(exit, format!("cannot write `{}`", path.display())).why(io_words(&error))
+        let exit =
+            if error.kind() == std::io::ErrorKind::AlreadyExists { CommandExit::Conflict } else { CommandExit::Failed };
+        CliError::new(exit, format!("cannot write `{}`", path.display())).why(describe_io_error(&error))
     })?;
     Ok((file, path.to_owned()))
 }
@@ -333,7 +344,7 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             match secret(&path) {
                 Ok(text) => assert!(works && text == "sgo_x", "{mode:o}"),
-                Err(failure) => assert!(!works && failure.exit == Exit::NotSignedIn, "{mode:o}"),
+                Err(failure) => assert!(!works && failure.exit == CommandExit::NotSignedIn, "{mode:o}"),
             }
         }
     }

@@ -1,21 +1,21 @@
-//! Ids by their beginning: what a person types becomes the one id that starts like it.
+//! Ids by their first characters: finds the one id that begins with what a person typed.
 //!
-//! Promise: an id that is whole is used as it is; a beginning that fits several things fits none.
+//! Promise: a complete id is used as it is; a beginning that matches several ids is refused.
 
-use super::{Ask, Client, entries, text};
-use crate::failure::{Exit, Failure};
-use crate::visible;
+use super::{ApiRequest, GatewayClient, entries, text_field};
+use crate::escape;
+use crate::failure::{CliError, CommandExit};
 
-/// Most entries that are looked through for a beginning.
+/// Most entries that are searched for a beginning.
 const SEEN: usize = 20_000;
-/// Most candidates that are named.
+/// Most matching ids that are listed in an error.
 const NAMED: usize = 5;
-/// Hex digits of a whole id.
+/// Hex digits of a complete id.
 const WHOLE: usize = 32;
 
-/// What an id is of.
+/// The kind of object an id names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Kind {
+pub(crate) enum ListedIdKind {
     Approvals,
     Holds,
     Calls,
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     Sessions,
 }
 
-impl Kind {
+impl ListedIdKind {
     const fn prefix(self) -> &'static str {
         match self {
             Self::Approvals => "appr",
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// The field of an entry.
+    /// The JSON field that holds the id.
     pub(crate) const fn field(self) -> &'static str {
         match self {
             Self::Approvals => "approval_id",
@@ -80,11 +80,11 @@ impl Kind {
         }
     }
 
-    /// What was typed, as the beginning of an id of this kind; nothing if it cannot be one.
+    /// The typed text as the beginning of an id of this kind; `None` if it cannot be one.
     fn beginning(self, typed: &str) -> Option<String> {
         let typed = typed.trim();
         let (prefix, digits) = typed.split_once('_').unwrap_or((self.prefix(), typed));
-        // One number names a call and its write: either leads to the other.
+        // A call and its held write share one number: either id leads to the other.
         let twins = ["buf", "call"];
         let ours = prefix == self.prefix() || (twins.contains(&prefix) && twins.contains(&self.prefix()));
         let hex = !digits.is_empty() && digits.len() <= WHOLE && digits.bytes().all(|b| b.is_ascii_hexdigit());
@@ -92,48 +92,54 @@ impl Kind {
     }
 }
 
-impl Client {
-    /// The id that starts like this.
-    pub(crate) fn id(&self, kind: Kind, typed: &str) -> Result<String, Failure> {
+impl GatewayClient {
+    /// The id that begins with the typed text.
+    pub(crate) fn resolve_id(&self, kind: ListedIdKind, typed: &str) -> Result<String, CliError> {
         let Some(start) = kind.beginning(typed) else {
-            return Err(Failure::new(
-                Exit::NotFound,
-                format!("`{}` is not the id of a{} {}", visible::line(typed), an(kind.noun()), kind.noun()),
+            return Err(CliError::new(
+                CommandExit::NotFound,
+                format!("`{}` is not the id of a{} {}", escape::escape_line(typed), an(kind.noun()), kind.noun()),
             )
-            .why(format!("those look like {}_0193f2…; the beginning is enough if it is the only one", kind.prefix()))
+            .why(format!(
+                "an id looks like {}_0193f2…; its first characters are enough if they match only one",
+                kind.prefix()
+            ))
             .hint(list_hint(kind)));
         };
         if start.len() == kind.prefix().len() + 1 + WHOLE {
             return Ok(start);
         }
-        let found = self.starting(kind, &start)?;
+        let found = self.list_ids_with_prefix(kind, &start)?;
         match found.as_slice() {
             [only] => Ok(only.clone()),
-            [] => {
-                Err(Failure::new(Exit::NotFound, format!("no {} starts with `{start}`", kind.noun()))
-                    .hint(list_hint(kind)))
-            }
+            [] => Err(CliError::new(CommandExit::NotFound, format!("no {} starts with `{start}`", kind.noun()))
+                .hint(list_hint(kind))),
             several => {
                 let named: Vec<&str> = several.iter().take(NAMED).map(String::as_str).collect();
-                let more = if several.len() > NAMED { " and others" } else { "" };
-                Err(Failure::new(Exit::Usage, format!("{} {}s start with `{start}`", several.len(), kind.noun()))
-                    .why(format!("{}{more}", named.join(", ")))
-                    .hint("type more of it"))
+                let more = if several.len() > NAMED { " and more" } else { "" };
+                Err(CliError::new(
+                    CommandExit::Usage,
+                    format!("{} {}s start with `{start}`", several.len(), kind.noun()),
+                )
+                .why(format!("{}{more}", named.join(", ")))
+                .hint("type more characters"))
             }
         }
     }
 
-    /// All ids that start like this.
-    pub(crate) fn starting(&self, kind: Kind, start: &str) -> Result<Vec<String>, Failure> {
+    /// All ids that begin with this.
+    pub(crate) fn list_ids_with_prefix(&self, kind: ListedIdKind, start: &str) -> Result<Vec<String>, CliError> {
         let list = match kind {
-            Kind::Keys => self.whole(kind.path())?,
-            Kind::Allowances | Kind::Findings | Kind::Sessions => self.list(&Ask::get(kind.path()), SEEN)?,
-            // What stops things must find them too, however busy the gateway is.
-            Kind::Approvals | Kind::Holds | Kind::Calls | Kind::Alerts => {
-                self.list(&Ask::get(kind.path()).stops(), SEEN)?
+            ListedIdKind::Keys => self.get_all(kind.path())?,
+            ListedIdKind::Allowances | ListedIdKind::Findings | ListedIdKind::Sessions => {
+                self.list(&ApiRequest::get(kind.path()), SEEN)?
+            }
+            // Requests that stop something must find them too, even when the gateway is busy.
+            ListedIdKind::Approvals | ListedIdKind::Holds | ListedIdKind::Calls | ListedIdKind::Alerts => {
+                self.list(&ApiRequest::get(kind.path()).via_stop_lane(), SEEN)?
             }
         };
-        let ids = entries(&list).iter().map(|entry| text(entry, kind.field()).to_owned());
+        let ids = entries(&list).iter().map(|entry| text_field(entry, kind.field()).to_owned());
         Ok(ids.filter(|id| id.starts_with(start)).collect())
     }
 }
@@ -142,8 +148,8 @@ fn an(noun: &str) -> &'static str {
     if noun.starts_with('a') { "n" } else { "" }
 }
 
-fn list_hint(kind: Kind) -> String {
-    format!("sluice {}s list shows what there is", kind.noun())
+fn list_hint(kind: ListedIdKind) -> String {
+    format!("see them: sluice {}s list", kind.noun())
 }
 
 #[cfg(test)]
@@ -155,14 +161,14 @@ mod tests {
     #[test]
     fn the_prefixes_are_those_of_the_gateway() {
         for (kind, id) in [
-            (Kind::Approvals, ApprovalId::from_bits(7).to_string()),
-            (Kind::Holds, HoldId::from_bits(7).to_string()),
-            (Kind::Calls, CallId::from_bits(7).to_string()),
-            (Kind::Keys, KeyId::from_bits(7).to_string()),
-            (Kind::Alerts, MessageId::from_bits(7).to_string()),
-            (Kind::Allowances, AllowanceId::from_bits(7).to_string()),
-            (Kind::Findings, FindingId::from_bits(7).to_string()),
-            (Kind::Sessions, SessionId::from_bits(7).to_string()),
+            (ListedIdKind::Approvals, ApprovalId::from_bits(7).to_string()),
+            (ListedIdKind::Holds, HoldId::from_bits(7).to_string()),
+            (ListedIdKind::Calls, CallId::from_bits(7).to_string()),
+            (ListedIdKind::Keys, KeyId::from_bits(7).to_string()),
+            (ListedIdKind::Alerts, MessageId::from_bits(7).to_string()),
+            (ListedIdKind::Allowances, AllowanceId::from_bits(7).to_string()),
+            (ListedIdKind::Findings, FindingId::from_bits(7).to_string()),
+            (ListedIdKind::Sessions, SessionId::from_bits(7).to_string()),
         ] {
             assert_eq!(kind.beginning(&id), Some(id.clone()), "{kind:?}");
         }
@@ -170,11 +176,11 @@ mod tests {
 
     #[test]
     fn a_beginning_may_leave_the_prefix_out_and_a_call_leads_to_its_write() {
-        assert_eq!(Kind::Holds.beginning("0193F2"), Some("buf_0193f2".into()));
-        assert_eq!(Kind::Holds.beginning("call_0193"), Some("buf_0193".into()));
-        assert_eq!(Kind::Calls.beginning("buf_0193"), Some("call_0193".into()));
+        assert_eq!(ListedIdKind::Holds.beginning("0193F2"), Some("buf_0193f2".into()));
+        assert_eq!(ListedIdKind::Holds.beginning("call_0193"), Some("buf_0193".into()));
+        assert_eq!(ListedIdKind::Calls.beginning("buf_0193"), Some("call_0193".into()));
         for wrong in ["", "appr_1", "buf_", "xyz", "buf_../x", &"1".repeat(33)] {
-            assert_eq!(Kind::Holds.beginning(wrong), None, "{wrong}");
+            assert_eq!(ListedIdKind::Holds.beginning(wrong), None, "{wrong}");
         }
     }
 }

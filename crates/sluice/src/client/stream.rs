@@ -1,63 +1,66 @@
-//! The stream of events: the record as it is written, for whoever waits for a change.
+//! The event stream: entries of the audit log as they are written, for commands that wait for a change.
 
 use std::time::Duration;
 
 use reqwest::Response;
-use sluice_core::Span;
+use sluice_core::Millis;
 
-use super::{Ask, Client, problem, read};
-use crate::failure::Failure;
+use super::{ApiRequest, GatewayClient, problem, read};
+use crate::failure::CliError;
 
-/// Longest piece of the stream that is kept while it is not complete.
+/// Largest incomplete event that is kept.
 const LONGEST: usize = 16 << 20;
 
-/// One event.
+/// One event of the stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Event {
-    /// Where to go on from after it.
+pub(crate) struct StreamEvent {
+    /// The id to resume after.
     pub(crate) id: String,
     pub(crate) kind: String,
     pub(crate) data: String,
 }
 
-/// What came of listening.
+/// The result of waiting for an event.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
-    Event(Event),
-    /// Nothing for as long as was asked.
+pub(crate) enum EventStreamPoll {
+    Event(StreamEvent),
+    /// No event arrived in the time given.
     Nothing,
     /// The gateway ended the stream.
     End,
 }
 
-/// A stream that is being listened to.
+/// An open event stream.
 #[derive(Debug)]
-pub(crate) struct Listening<'c> {
-    client: &'c Client,
+pub(crate) struct EventStream<'c> {
+    client: &'c GatewayClient,
     response: Response,
     base: String,
-    parts: Parts,
+    parts: EventStreamParser,
 }
 
-impl Client {
-    /// Listens to the record.
-    pub(crate) fn listen(&self, types: Option<&str>, after: Option<&str>) -> Result<Listening<'_>, Failure> {
-        // A stream has no end; silence is broken by the gateway every few seconds.
-        let ask = Ask::get("/v1/events").with("types", types).with("after", after).waits(Span::from_hours(24 * 365));
+impl GatewayClient {
+    /// Opens the event stream.
+    pub(crate) fn listen(&self, types: Option<&str>, after: Option<&str>) -> Result<EventStream<'_>, CliError> {
+        // A stream has no end; the gateway sends something every few seconds.
+        let ask = ApiRequest::get("/v1/events")
+            .with("types", types)
+            .with("after", after)
+            .with_wait(Millis::from_hours(24 * 365));
         let (response, base) = self.runtime.block_on(async {
-            let (response, base) = self.reach(&ask).await?;
+            let (response, base) = self.send_to_lane(&ask).await?;
             if response.status().is_success() {
                 return Ok((response, base));
             }
             match read(response, &base).await {
-                Ok(_) => Err(problem::stranger(&base, "it does not stream events")),
+                Ok(_) => Err(problem::not_a_gateway_error(&base, "it does not stream events")),
                 Err(failure) => Err(failure),
             }
         })?;
-        Ok(Listening { client: self, response, base, parts: Parts::default() })
+        Ok(EventStream { client: self, response, base, parts: EventStreamParser::default() })
     }
 
-    /// Lets time pass where there is nothing to listen to.
+    /// Sleeps, for a command without an event stream.
     pub(crate) fn pause(&self, span: Duration) {
         self.runtime.block_on(async {
             let _elapsed = tokio::time::timeout(span, std::future::pending::<()>()).await;
@@ -65,48 +68,48 @@ impl Client {
     }
 }
 
-impl Listening<'_> {
-    /// The next event, waited for at most this long; for ever if nothing is said.
-    pub(crate) fn next(&mut self, patience: Option<Duration>) -> Result<Heard, Failure> {
+impl EventStream<'_> {
+    /// The next event, waited for at most this long; without a limit if no time is given.
+    pub(crate) fn next(&mut self, patience: Option<Duration>) -> Result<EventStreamPoll, CliError> {
         let Self { client, response, base, parts } = self;
         client.runtime.block_on(async {
             let heard = async {
                 loop {
                     if let Some(event) = parts.next() {
-                        return Ok(Heard::Event(event));
+                        return Ok(EventStreamPoll::Event(event));
                     }
                     match response.chunk().await {
                         Ok(Some(chunk)) => parts.push(&chunk),
-                        Ok(None) => return Ok(Heard::End),
+                        Ok(None) => return Ok(EventStreamPoll::End),
                         Err(error) => return Err(problem::unreachable(base, &error)),
                     }
                     if parts.waiting.len() > LONGEST {
-                        return Err(problem::stranger(base, "an event is too large"));
+                        return Err(problem::not_a_gateway_error(base, "an event is too large"));
                     }
                 }
             };
             match patience {
-                Some(patience) => tokio::time::timeout(patience, heard).await.unwrap_or(Ok(Heard::Nothing)),
+                Some(patience) => tokio::time::timeout(patience, heard).await.unwrap_or(Ok(EventStreamPoll::Nothing)),
                 None => heard.await,
             }
         })
     }
 }
 
-/// Bytes on their way to becoming events.
+/// Bytes that become events.
 #[derive(Debug, Default)]
-struct Parts {
+struct EventStreamParser {
     waiting: Vec<u8>,
-    event: Event,
+    event: StreamEvent,
 }
 
-impl Parts {
+impl EventStreamParser {
     fn push(&mut self, bytes: &[u8]) {
         self.waiting.extend_from_slice(bytes);
     }
 
-    /// The next whole event; comments are passed over.
-    fn next(&mut self) -> Option<Event> {
+    /// The next complete event; comments are skipped.
+    fn next(&mut self) -> Option<StreamEvent> {
         while let Some(end) = self.waiting.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.waiting.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line);
@@ -145,13 +148,14 @@ mod tests {
         let whole =
             b": listening\n\nid: a:1\nevent: hold.held\ndata: {\"x\":1}\n\n: alive\n\nid: a:2\ndata: 1\ndata: 2\n\n";
         for size in 1..whole.len() {
-            let mut parts = Parts::default();
+            let mut parts = EventStreamParser::default();
             let mut events = Vec::new();
             for piece in whole.chunks(size) {
                 parts.push(piece);
                 events.extend(std::iter::from_fn(|| parts.next()));
             }
-            let made = |id: &str, kind: &str, data: &str| Event { id: id.into(), kind: kind.into(), data: data.into() };
+            let made =
+                |id: &str, kind: &str, data: &str| StreamEvent { id: id.into(), kind: kind.into(), data: data.into() };
             assert_eq!(events, [made("a:1", "hold.held", "{\"x\":1}"), made("a:2", "", "1\n2")], "{size}");
         }
     }

@@ -1,4 +1,4 @@
-//! The program about itself: version, completions, manual pages.
+//! Commands about the program itself: version, completions, manual pages.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,74 +7,74 @@ use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
 use super::complete;
-use crate::Cli;
-use crate::failure::{Exit, Failure, io_words};
-use crate::screen::Screen;
+use crate::SluiceCli;
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit, describe_io_error};
 
-/// Print completions for a shell.
+/// Print shell completions.
 ///
-/// bash, zsh and fish also complete ids that exist, by asking the gateway. Elsewhere lists help:
+/// bash, zsh and fish also complete existing ids, by asking the gateway. In other shells, use a list:
 /// sluice holds list --json | jq -r '.data[].buffer_id'
 #[derive(Debug, Args)]
 #[command(before_help = "Examples:\n  sluice completions bash > /etc/bash_completion.d/sluice")]
-pub(crate) struct Completions {
-    /// The shell
+pub(crate) struct CompletionsCommand {
+    /// Shell to print completions for
     shell: Shell,
 }
 
-impl Completions {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl CompletionsCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "sluice", &mut text);
+        clap_complete::generate(self.shell, &mut SluiceCli::command(), "sluice", &mut text);
         text.extend(complete::hook(self.shell).into_bytes());
         screen.raw(&text)?;
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 }
 
 /// Print the manual page, or write all pages to a directory.
 #[derive(Debug, Args)]
 #[command(before_help = "Examples:\n  sluice man | man -l -\n  sluice man --dir /usr/local/share/man/man1")]
-pub(crate) struct Man {
-    /// Write one page per command here
+pub(crate) struct ManCommand {
+    /// Write one page per command to this directory
     #[arg(long)]
     dir: Option<PathBuf>,
 }
 
-impl Man {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl ManCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let Some(dir) = self.dir else {
             let mut text = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut text)?;
+            clap_mangen::Man::new(SluiceCli::command()).render(&mut text)?;
             screen.raw(&text)?;
-            return Ok(Exit::Ok);
+            return Ok(CommandExit::Ok);
         };
-        let written = fs::create_dir_all(&dir).and_then(|()| clap_mangen::generate_to(Cli::command(), &dir));
+        let written = fs::create_dir_all(&dir).and_then(|()| clap_mangen::generate_to(SluiceCli::command(), &dir));
         written.map_err(|error| {
-            Failure::new(Exit::Failed, format!("cannot write manual pages to `{}`", dir.display()))
-                .why(io_words(&error))
+            CliError::new(CommandExit::Failed, format!("cannot write manual pages to `{}`", dir.display()))
+                .why(describe_io_error(&error))
         })?;
         screen.note(format_args!("wrote manual pages to {}", dir.display()));
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 }
 
 /// Print the version.
 #[derive(Debug, Args)]
-pub(crate) struct Version {
-    /// For machines
+pub(crate) struct VersionCommand {
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Version {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl VersionCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let version = env!("CARGO_PKG_VERSION");
         if self.json {
             screen.json(&serde_json::json!({"name": "sluice", "version": version}))?;
         } else {
             screen.line(format_args!("sluice {version}"))?;
         }
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 }

@@ -1,15 +1,15 @@
-//! `sluice agents`: who may knock.
+//! `sluice agents`: which agents may use the gateway.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use sluice_core::{AgentName, CapabilityName, Span};
+use sluice_core::{AgentName, CapabilityName, Millis};
 
-use crate::client::{Ask, Client, Reach, entries, shown};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
-use crate::span::span;
-use crate::table::Table;
-use crate::watch::{self, Listing};
+use crate::client::{ApiRequest, GatewayArgs, GatewayClient, display_field, entries};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
+use crate::table::TextTable;
+use crate::time_args::span;
+use crate::watch::{self, ListArgs};
 
 /// List, add, pause, observe and remove agents.
 #[derive(Debug, Args)]
@@ -17,139 +17,148 @@ use crate::watch::{self, Listing};
     arg_required_else_help = true,
     before_help = "Examples:\n  sluice agents list\n  sluice agents add bookkeeper --note 'monthly invoices'\n  sluice agents pause bookkeeper --reason 'looks odd'"
 )]
-pub(crate) struct Agents {
+pub(crate) struct AgentsCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: AgentsSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum AgentsSubcommand {
     /// List agents
     #[command(before_help = "Examples:\n  sluice agents list\n  sluice agents list --json | jq -r '.data[].name'")]
     List {
         #[command(flatten)]
-        listing: Listing,
+        listing: ListArgs,
     },
     /// Show one agent
     #[command(before_help = "Examples:\n  sluice agents show bookkeeper")]
     Show {
         #[command(flatten)]
-        one: One,
+        one: AgentsNameArgs,
     },
-    /// Add an agent; it needs a key next
+    /// Add an agent; create a key for it next
     #[command(before_help = "Examples:\n  sluice agents add bookkeeper --note 'monthly invoices'")]
     Add {
         #[command(flatten)]
-        one: One,
-        /// What it is for
+        one: AgentsNameArgs,
+        /// What the agent is for
         #[arg(long, default_value = "")]
         note: String,
     },
-    /// Let an agent make no more calls
+    /// Stop an agent: it can make no more calls
     #[command(before_help = "Examples:\n  sluice agents pause bookkeeper --reason 'looks odd'")]
     Pause {
         #[command(flatten)]
-        one: One,
-        /// Why
+        one: AgentsNameArgs,
+        /// Reason, shown to people
         #[arg(long, default_value = "")]
         reason: String,
     },
-    /// Let an agent make calls again
+    /// Let a paused agent make calls again
     #[command(before_help = "Examples:\n  sluice agents resume bookkeeper")]
     Resume {
         #[command(flatten)]
-        one: One,
+        one: AgentsNameArgs,
     },
     /// Judge and record an agent's calls for some time without stopping them
     ///
-    /// What a system rule blocks stays blocked, the leak scan stays, and what leaves the house is stopped as ever unless
-    /// it is named with --also.
+    /// What a system rule blocks stays blocked and the leak scan stays on. Capabilities that send something outside are
+    /// still stopped, unless they are named with --also.
     #[command(
         before_help = "Examples:\n  sluice agents observe coder\n  sluice agents observe coder --for 8h --also email.send\n  sluice agents observe coder --end"
     )]
     Observe {
         #[command(flatten)]
-        one: One,
+        one: AgentsNameArgs,
         /// How long, at most a week
         #[arg(long = "for", value_parser = span, default_value = "24h", conflicts_with = "end")]
-        lasts: Span,
-        /// A capability that leaves the house and is included, by its whole name; may be given again
+        lasts: Millis,
+        /// A capability that sends something outside and is included, by its full name; can be repeated
         #[arg(long, value_name = "CAPABILITY", conflicts_with = "end")]
         also: Vec<CapabilityName>,
-        /// End it now
+        /// End observe mode now
         #[arg(long)]
         end: bool,
     },
     /// Remove an agent and revoke its keys
     #[command(before_help = "Examples:\n  sluice agents remove bookkeeper --yes")]
     Remove {
-        /// Its name
+        /// Name of the agent
         name: AgentName,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
-        /// For machines
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 }
 
 #[derive(Debug, Args)]
-struct One {
-    /// Its name
+struct AgentsNameArgs {
+    /// Name of the agent
     name: AgentName,
-    /// For machines: the answer of the API
+    /// Print the API response as JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Agents {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let client = self.reach.operator()?;
+impl AgentsCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
+        let client = self.reach.open_operator_client()?;
         match self.verb {
-            Verb::List { listing } => {
-                let fetch = || client.whole("/v1/agents");
+            AgentsSubcommand::List { listing } => {
+                let fetch = || client.get_all("/v1/agents");
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }
-            Verb::Show { one } => say(&client, screen, &one, &Ask::get(path(&one.name))),
-            Verb::Add { one, note } => {
-                let exit =
-                    say(&client, screen, &one, &Ask::post("/v1/agents").body(json!({"name": one.name, "note": note})))?;
+            AgentsSubcommand::Show { one } => say(&client, screen, &one, &ApiRequest::get(path(&one.name))),
+            AgentsSubcommand::Add { one, note } => {
+                let exit = say(
+                    &client,
+                    screen,
+                    &one,
+                    &ApiRequest::post("/v1/agents").body(json!({"name": one.name, "note": note})),
+                )?;
                 screen.note(format_args!(
-                    "next: its rules in policies/agents/{0}.yaml, and a key: sluice keys create --agent {0} --out FILE",
+                    "next: write its rules in policies/agents/{0}.yaml and create a key: sluice keys create --agent {0} --out FILE",
                     one.name
                 ));
                 Ok(exit)
             }
-            Verb::Pause { one, reason } => {
-                let ask = Ask::post(format!("{}/pause", path(&one.name))).body(json!({"reason": reason})).stops();
+            AgentsSubcommand::Pause { one, reason } => {
+                let ask = ApiRequest::post(format!("{}/pause", path(&one.name)))
+                    .body(json!({"reason": reason}))
+                    .via_stop_lane();
                 say(&client, screen, &one, &ask)
             }
-            Verb::Resume { one } => say(&client, screen, &one, &Ask::post(format!("{}/resume", path(&one.name)))),
-            Verb::Observe { one, end: true, .. } => {
-                say(&client, screen, &one, &Ask::delete(format!("{}/observe", path(&one.name))))
+            AgentsSubcommand::Resume { one } => {
+                say(&client, screen, &one, &ApiRequest::post(format!("{}/resume", path(&one.name))))
             }
-            Verb::Observe { one, lasts, also, end: false } => {
+            AgentsSubcommand::Observe { one, end: true, .. } => {
+                say(&client, screen, &one, &ApiRequest::delete(format!("{}/observe", path(&one.name))))
+            }
+            AgentsSubcommand::Observe { one, lasts, also, end: false } => {
                 let body = json!({"seconds": lasts.as_millis() / 1000, "leaving": also});
-                let exit = say(&client, screen, &one, &Ask::post(format!("{}/observe", path(&one.name))).body(body))?;
+                let exit =
+                    say(&client, screen, &one, &ApiRequest::post(format!("{}/observe", path(&one.name))).body(body))?;
                 screen.note(format_args!(
-                    "calls of {0} are not stopped until then; afterwards: sluice policy suggest --agent {0}",
+                    "calls of {0} are recorded and not stopped until then; afterwards: sluice policy suggest --agent {0}",
                     one.name
                 ));
                 Ok(exit)
             }
-            Verb::Remove { name, yes, json } => {
+            AgentsSubcommand::Remove { name, yes, json } => {
                 if !yes {
-                    screen.ask(&format!("Remove the agent `{name}` and revoke its keys?"), "--yes")?;
+                    screen.confirm(&format!("Remove the agent `{name}` and revoke its keys?"), "--yes")?;
                 }
-                client.ask(&Ask::delete(path(&name)))?;
+                client.send(&ApiRequest::delete(path(&name)))?;
                 if json {
                     screen.json(&json!({"name": name, "removed": true}))?;
                 }
                 screen.note(format_args!("removed {name}; its keys no longer work"));
-                Ok(Exit::Ok)
+                Ok(CommandExit::Ok)
             }
         }
     }
@@ -159,31 +168,36 @@ fn path(name: &AgentName) -> String {
     format!("/v1/agents/{}", crate::client::encode(name.as_str()))
 }
 
-fn say(client: &Client, screen: &Screen, one: &One, ask: &Ask) -> Result<Exit, Failure> {
-    let agent = client.ask(ask)?;
+fn say(
+    client: &GatewayClient,
+    screen: &CommandConsole,
+    one: &AgentsNameArgs,
+    ask: &ApiRequest,
+) -> Result<CommandExit, CliError> {
+    let agent = client.send(ask)?;
     if one.json {
         screen.json(&agent)?;
     } else {
         let line = |name: &str, value: String| screen.line(format_args!("{name:<9} {value}"));
-        line("agent", shown(&agent, "name"))?;
+        line("agent", display_field(&agent, "name"))?;
         line("state", state(&agent).into())?;
-        line("keys", shown(&agent, "keys"))?;
-        line("since", shown(&agent, "created_at"))?;
-        line("note", shown(&agent, "note"))?;
+        line("keys", display_field(&agent, "keys"))?;
+        line("since", display_field(&agent, "created_at"))?;
+        line("note", display_field(&agent, "note"))?;
         if let Some(mode) = agent.get("observing") {
-            line("observed", format!("until {}: nothing is stopped, everything is recorded", shown(mode, "until")))?;
+            line("observed", format!("until {}: calls are recorded and not stopped", display_field(mode, "until")))?;
         }
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
-fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
-    let mut table = Table::new(&["name", "state", "keys", "since", "note"]);
+fn table(list: &Value, screen: &CommandConsole) -> Result<(), CliError> {
+    let mut table = TextTable::new(&["name", "state", "keys", "since", "note"]);
     for agent in entries(list) {
-        let cell = |name| shown(agent, name);
+        let cell = |name| display_field(agent, name);
         table.row(&[cell("name"), state(agent).into(), cell("keys"), cell("created_at"), cell("note")]);
     }
-    table.print(screen, "there are no agents: sluice agents add NAME")
+    table.print(screen, "no agents; add one: sluice agents add NAME")
 }
 
 fn state(agent: &Value) -> &'static str {

@@ -1,14 +1,14 @@
-//! `sluice alerts`: what people were told.
+//! `sluice alerts`: alerts for people.
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use sluice_core::AgentName;
 
-use crate::client::{Ask, Kind, Reach, entries, shown, text};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
-use crate::table::{Table, short_ids};
-use crate::watch::{self, Listing};
+use crate::client::{ApiRequest, GatewayArgs, ListedIdKind, display_field, entries, text_field};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
+use crate::table::{TextTable, short_ids};
+use crate::watch::{self, ListArgs};
 
 /// List and acknowledge alerts.
 #[derive(Debug, Args)]
@@ -16,73 +16,73 @@ use crate::watch::{self, Listing};
     arg_required_else_help = true,
     before_help = "Examples:\n  sluice alerts list --open\n  sluice alerts ack msg_0193f2"
 )]
-pub(crate) struct Alerts {
+pub(crate) struct AlertsCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: AlertsSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum AlertsSubcommand {
     /// List alerts, the newest first
     #[command(before_help = "Examples:\n  sluice alerts list --open --severity warning\n  sluice alerts list --watch")]
     List {
-        /// Only those nobody has acknowledged
+        /// Only alerts that nobody has acknowledged
         #[arg(long)]
         open: bool,
-        /// At least this severe
+        /// Only alerts of at least this severity
         #[arg(long)]
-        severity: Option<Severity>,
-        /// Only about this agent
+        severity: Option<AlertSeverityFilter>,
+        /// Only alerts about this agent
         #[arg(long, value_name = "NAME")]
         agent: Option<AgentName>,
         #[command(flatten)]
-        listing: Listing,
+        listing: ListArgs,
     },
-    /// Mark alerts as seen
+    /// Acknowledge alerts
     #[command(before_help = "Examples:\n  sluice alerts ack msg_0193f2")]
     Ack {
-        /// Their ids, or the beginnings of them
+        /// Alert IDs, or their first characters
         #[arg(required = true)]
         ids: Vec<String>,
-        /// For machines
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Severity {
+enum AlertSeverityFilter {
     Info,
     Action,
     Warning,
     Critical,
 }
 
-impl Alerts {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl AlertsCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let screen = &screen.naming("alert_id");
-        let client = self.reach.operator()?;
+        let client = self.reach.open_operator_client()?;
         match self.verb {
-            Verb::List { open, severity, agent, listing } => {
+            AlertsSubcommand::List { open, severity, agent, listing } => {
                 let severity = severity.map(|severity| match severity {
-                    Severity::Info => "info",
-                    Severity::Action => "action",
-                    Severity::Warning => "warning",
-                    Severity::Critical => "critical",
+                    AlertSeverityFilter::Info => "info",
+                    AlertSeverityFilter::Action => "action",
+                    AlertSeverityFilter::Warning => "warning",
+                    AlertSeverityFilter::Critical => "critical",
                 });
-                let ask = Ask::get("/v1/alerts")
+                let ask = ApiRequest::get("/v1/alerts")
                     .with("open", open.then_some(true))
                     .with("severity", severity)
                     .with("agent", agent)
-                    .stops();
+                    .via_stop_lane();
                 let fetch = || client.list(&ask, listing.limit);
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }
-            Verb::Ack { ids, json } => watch::each(screen, &ids, |typed| {
-                let id = client.id(Kind::Alerts, typed)?;
-                client.ask(&Ask::post(format!("/v1/alerts/{id}/acknowledge")))?;
+            AlertsSubcommand::Ack { ids, json } => watch::each(screen, &ids, |typed| {
+                let id = client.resolve_id(ListedIdKind::Alerts, typed)?;
+                client.send(&ApiRequest::post(format!("/v1/alerts/{id}/acknowledge")))?;
                 if json {
                     screen.json(&json!({"alert_id": id, "acknowledged": true}))?;
                 }
@@ -93,12 +93,12 @@ impl Alerts {
     }
 }
 
-fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
-    let ids: Vec<String> = entries(list).iter().map(|alert| text(alert, "alert_id").to_owned()).collect();
-    let mut table = Table::new(&["alert", "severity", "topic", "at", "seen by", "about"]);
+fn table(list: &Value, screen: &CommandConsole) -> Result<(), CliError> {
+    let ids: Vec<String> = entries(list).iter().map(|alert| text_field(alert, "alert_id").to_owned()).collect();
+    let mut table = TextTable::new(&["alert", "severity", "topic", "at", "seen by", "message"]);
     for (alert, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
-        let cell = |name| shown(alert, name);
+        let cell = |name| display_field(alert, name);
         table.row(&[id, cell("severity"), cell("topic"), cell("created_at"), cell("acknowledged_by"), cell("body")]);
     }
-    table.print(screen, "there are no alerts")
+    table.print(screen, "no alerts")
 }

@@ -1,59 +1,59 @@
-//! `sluice allowances`: standing approvals people gave, with what each covers and how often it was used.
+//! `sluice allowances`: standing approvals, with what each covers and how often it was used.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::client::{Ask, Kind, Reach, entries, shown, text};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
-use crate::table::{Table, short_ids};
-use crate::watch::{self, Listing};
+use crate::client::{ApiRequest, GatewayArgs, ListedIdKind, display_field, entries, text_field};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
+use crate::table::{TextTable, short_ids};
+use crate::watch::{self, ListArgs};
 
-/// List standing approvals and take them back.
+/// List and revoke standing approvals.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
     before_help = "Examples:\n  sluice allowances list\n  sluice allowances revoke alw_0193f2"
 )]
-pub(crate) struct Allowances {
+pub(crate) struct AllowancesCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: AllowancesSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    /// List standing approvals: what each covers, how often it was used and when last
+enum AllowancesSubcommand {
+    /// List standing approvals: what each covers, how often and when it was last used
     #[command(before_help = "Examples:\n  sluice allowances list")]
     List {
         #[command(flatten)]
-        listing: Listing,
+        listing: ListArgs,
     },
-    /// Take standing approvals back
+    /// Revoke standing approvals
     #[command(before_help = "Examples:\n  sluice allowances revoke alw_0193f2")]
     Revoke {
-        /// Their ids, or the beginnings of them
+        /// Standing approval IDs, or their first characters
         #[arg(required = true)]
         ids: Vec<String>,
-        /// For machines
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 }
 
-impl Allowances {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl AllowancesCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let screen = &screen.naming("allowance_id");
-        let client = self.reach.operator()?;
+        let client = self.reach.open_operator_client()?;
         match self.verb {
-            Verb::List { listing } => {
-                let fetch = || client.list(&Ask::get("/v1/allowances"), listing.limit);
+            AllowancesSubcommand::List { listing } => {
+                let fetch = || client.list(&ApiRequest::get("/v1/allowances"), listing.limit);
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }
-            Verb::Revoke { ids, json } => watch::each(screen, &ids, |typed| {
-                let id = client.id(Kind::Allowances, typed)?;
-                client.ask(&Ask::delete(format!("/v1/allowances/{id}")).stops())?;
+            AllowancesSubcommand::Revoke { ids, json } => watch::each(screen, &ids, |typed| {
+                let id = client.resolve_id(ListedIdKind::Allowances, typed)?;
+                client.send(&ApiRequest::delete(format!("/v1/allowances/{id}")).via_stop_lane())?;
                 if json {
                     screen.json(&json!({"allowance_id": id, "revoked": true}))?;
                 }
@@ -64,12 +64,12 @@ impl Allowances {
     }
 }
 
-fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
-    let ids: Vec<String> = entries(list).iter().map(|entry| text(entry, "allowance_id").to_owned()).collect();
-    let mut table = Table::new(&[
+fn table(list: &Value, screen: &CommandConsole) -> Result<(), CliError> {
+    let ids: Vec<String> = entries(list).iter().map(|entry| text_field(entry, "allowance_id").to_owned()).collect();
+    let mut table = TextTable::new(&[
         "allowance",
         "scope",
-        "asker",
+        "agent",
         "covers",
         "given",
         "until",
@@ -79,7 +79,7 @@ fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
         "active",
     ]);
     for (entry, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
-        let cell = |name| shown(entry, name);
+        let cell = |name| display_field(entry, name);
         let active = if entry.get("active") == Some(&Value::Bool(true)) { "yes" } else { "no" };
         let bound = if entry.get("bound").is_some() { "bound" } else { "covers" };
         let (scope, asker, covers) = (cell("scope"), cell("asker"), cell(bound));
@@ -87,5 +87,5 @@ fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
         let (given, until) = (cell("given_at"), cell("expires_at"));
         table.row(&[id, scope, asker, covers, given, until, uses, left, last, active.into()]);
     }
-    table.print(screen, "there are no standing approvals")
+    table.print(screen, "no standing approvals")
 }

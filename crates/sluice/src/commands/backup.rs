@@ -1,9 +1,9 @@
-//! `sluice backup`: copies of a running gateway, checked, put back and practised.
+//! `sluice backup`: creates, verifies, restores and tests backups of a running gateway.
 //!
-//! Works on the files of this machine and asks no gateway: who may read the data folder may make a backup of it.
+//! Works on files of this machine and does not contact a gateway: anyone who may read the data folder may back it up.
 
 mod drill;
-mod opening;
+mod unlock;
 
 use std::fs::File;
 use std::io::BufReader;
@@ -14,28 +14,29 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use sluice_core::Timestamp;
+use sluice_core::UtcMillis;
 use sluice_core::audit::key::VerifierKey;
-use sluice_core::backup::Manifest;
+use sluice_core::backup::BackupManifest;
 use sluice_gateway::backup::{
-    self as backups, BackupError, ContainerKind, CreateParams, RestoreParams, RestoreTarget, Verified, VerifyParams,
+    self as backups, BackupError, ContainerKind, CreateBackupParams, RestoreBackupParams, RestoreTarget,
+    VerifiedBackup, VerifyBackupParams,
 };
-use sluice_gateway::config::{Around, Config, Database};
-use sluice_gateway::open::World;
+use sluice_gateway::config::{Config, ConfigContext, DatabaseLocation};
+use sluice_gateway::open::GatewayDeps;
 
-use self::opening::{For, Opening};
-use crate::failure::{Exit, Failure, io_words};
-use crate::screen::Screen;
-use crate::settings::{Which, host_name};
+use self::unlock::{BackupRecipientArgs, BackupUnlockArgs};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit, describe_io_error};
+use crate::settings::{ConfigFileArgs, host_name};
 use crate::system::{SystemClock, SystemEntropy, SystemIds};
-use crate::table::Table;
+use crate::table::TextTable;
 
-/// How the names of backups end.
+/// File name extension of backups.
 const END: &str = "backup";
-/// How long it is tried whether a gateway listens.
+/// Timeout for testing whether a gateway listens.
 const KNOCK: Duration = Duration::from_millis(500);
 
-/// Make, check, restore and practise backups.
+/// Create, verify, restore and test backups.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
@@ -43,143 +44,143 @@ const KNOCK: Duration = Duration::from_millis(500);
     sluice backup verify /backups/gate.backup --passphrase-file phrase\n  \
     sluice backup drill /backups/gate.backup --keys /media/usb/gate.keys --passphrase-file phrase"
 )]
-pub(crate) struct Backup {
+pub(crate) struct BackupCommand {
     #[command(flatten)]
-    which: Which,
+    which: ConfigFileArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: BackupSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    /// Make a backup, while the gateway runs
+enum BackupSubcommand {
+    /// Create a backup while the gateway runs
     #[command(
         before_help = "Examples:\n  sluice backup create --out /backups --keys-to /media/usb/gate.keys --passphrase-file phrase\n  \
         sluice backup create --out /backups --no-keys --recipient backup_1f…"
     )]
-    Create(Create),
-    /// List the backups of a folder, as they say in the clear
+    Create(BackupCreateArgs),
+    /// List the backups in a folder, from their unencrypted headers
     #[command(before_help = "Examples:\n  sluice backup list /backups")]
     List {
-        /// The folder; this one if none is named
+        /// Folder; default: the current one
         #[arg(default_value = ".")]
         folder: PathBuf,
-        /// For machines
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Prove a backup whole without restoring it
+    /// Verify a backup without restoring it
     #[command(before_help = "Examples:\n  sluice backup verify gate.backup --passphrase-file phrase --key audit.pub")]
-    Verify(Verify),
-    /// Put a backup back; the gateway starts frozen until an admin decides
+    Verify(BackupVerifyArgs),
+    /// Restore a backup; the gateway starts frozen until an admin decides
     #[command(
         before_help = "Examples:\n  sluice backup restore gate.backup --keys gate.keys --passphrase-file phrase\n  \
         sluice backup restore gate.backup --keys gate.keys --passphrase-file phrase --to ./gate"
     )]
-    Restore(Restore),
-    /// Restore a backup into a temporary folder, open it, verify it, and leave nothing
+    Restore(BackupRestoreArgs),
+    /// Test a backup: restore it into a temporary folder, open it, verify it, and remove everything
     #[command(before_help = "Examples:\n  sluice backup drill gate.backup --keys gate.keys --passphrase-file phrase")]
-    Drill(drill::Drill),
-    /// Make a key for a recipient: backups made for it need no passphrase
+    Drill(drill::BackupDrillArgs),
+    /// Create a recipient key: backups for it need no passphrase
     #[command(before_help = "Examples:\n  sluice backup key --out recipient.key")]
     Key {
-        /// The file for the secret half; the public half is printed
+        /// File for the secret key; the public key is printed
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
-        /// For machines: the public half and the file of the secret one
+        /// Print JSON: the public key and the file of the secret key
         #[arg(long)]
         json: bool,
     },
 }
 
 #[derive(Debug, Args)]
-struct Create {
-    /// The file of the backup, or a folder for it
+struct BackupCreateArgs {
+    /// File of the backup, or a folder for it
     #[arg(long, value_name = "PATH", default_value = ".")]
     out: PathBuf,
-    /// A file for the keys, kept elsewhere than the backup
+    /// File for the keys; keep it elsewhere than the backup
     #[arg(long, value_name = "FILE", required_unless_present = "no_keys")]
     keys_to: Option<PathBuf>,
-    /// Leave the keys out: they are kept by somebody else
+    /// Leave the keys out, because they are kept elsewhere
     #[arg(long, conflicts_with = "keys_to")]
     no_keys: bool,
     #[command(flatten)]
-    lock: For,
-    /// For machines: the manifest
+    lock: BackupRecipientArgs,
+    /// Print the manifest as JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
-struct Verify {
-    /// The backup
+struct BackupVerifyArgs {
+    /// File of the backup
     backup: PathBuf,
     #[command(flatten)]
-    opening: Opening,
-    /// The envelope with its keys, to check that too
+    opening: BackupUnlockArgs,
+    /// File with its keys, to verify them too
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
-    /// The gateway's public key, known from elsewhere: sluice audit key
+    /// File with the gateway's public key, known from elsewhere: sluice audit key
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// A folder with room for the decrypted backup; the system's temporary folder if none is named
+    /// Folder with space for the decrypted backup; default: the system's temporary folder
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
-struct Restore {
-    /// The backup
+struct BackupRestoreArgs {
+    /// File of the backup
     backup: PathBuf,
     #[command(flatten)]
-    opening: Opening,
-    /// The envelope with its keys
+    opening: BackupUnlockArgs,
+    /// File with its keys
     #[arg(long, value_name = "FILE", required_unless_present = "without_keys")]
     keys: Option<PathBuf>,
-    /// The keys are put back by hand: without them the vault stays closed and the record cannot be signed
+    /// Restore without keys, because you restore them yourself: until then the vault stays closed and nothing is signed
     #[arg(long, conflicts_with = "keys")]
     without_keys: bool,
-    /// Restore everything, configuration included, into this folder instead of the configured data folder
+    /// Restore everything, including the configuration, into this folder instead of the configured data folder
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
-    /// Move aside what is in the data folder
+    /// Move the current content of the data folder aside
     #[arg(long)]
     replace: bool,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Backup {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl BackupCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         match self.verb {
-            Verb::Create(create) => runtime.block_on(create.run(&self.which, screen)),
-            Verb::List { folder, json } => list(&folder, json, screen),
-            Verb::Verify(verify) => runtime.block_on(verify.run(&self.which, screen)),
-            Verb::Restore(restore) => runtime.block_on(restore.run(&self.which, screen)),
-            Verb::Drill(drill) => runtime.block_on(drill.run(screen)),
-            Verb::Key { out, json } => {
-                let recipient = opening::new_key(&out)?;
+            BackupSubcommand::Create(create) => runtime.block_on(create.run(&self.which, screen)),
+            BackupSubcommand::List { folder, json } => list(&folder, json, screen),
+            BackupSubcommand::Verify(verify) => runtime.block_on(verify.run(&self.which, screen)),
+            BackupSubcommand::Restore(restore) => runtime.block_on(restore.run(&self.which, screen)),
+            BackupSubcommand::Drill(drill) => runtime.block_on(drill.run(screen)),
+            BackupSubcommand::Key { out, json } => {
+                let recipient = unlock::new_key(&out)?;
                 if json {
                     screen.json(&json!({"recipient": recipient, "identity_file": out}))?;
                 } else {
                     screen.line(&recipient)?;
                     let out = out.display();
-                    screen.note(format_args!("the secret half is in {out}: keep it where no backup and no gateway is"));
+                    screen.note(format_args!("the secret key is in {out}: keep it apart from backups and gateways"));
                 }
-                Ok(Exit::Ok)
+                Ok(CommandExit::Ok)
             }
         }
     }
 }
 
-/// Clock, ids and randomness of this machine.
-fn world() -> World {
-    World {
+/// The clock, ids and randomness of this machine.
+fn world() -> GatewayDeps {
+    GatewayDeps {
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
         entropy: Arc::new(SystemEntropy),
@@ -187,8 +188,8 @@ fn world() -> World {
     }
 }
 
-impl Create {
-    async fn run(self, which: &Which, screen: &Screen) -> Result<Exit, Failure> {
+impl BackupCreateArgs {
+    async fn run(self, which: &ConfigFileArgs, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let (config, _) = which.load(Vec::new())?.or_fail(screen)?;
         let lock = self.lock.lock()?;
         let world = world();
@@ -196,8 +197,13 @@ impl Create {
             true => self.out.join(default_name(config.node.as_str(), world.clock.now())),
             false => self.out.clone(),
         };
-        let params =
-            CreateParams { config: &config, out: &out, keys_to: self.keys_to.as_deref(), lock: &lock, world: &world };
+        let params = CreateBackupParams {
+            config: &config,
+            out: &out,
+            keys_to: self.keys_to.as_deref(),
+            lock: &lock,
+            world: &world,
+        };
         let made = backups::create(params).await.map_err(failed)?;
         if let Some(keys) = &self.keys_to {
             warn_of_keys_beside(keys, &out, screen);
@@ -205,7 +211,7 @@ impl Create {
         if self.json {
             screen
                 .json(&json!({"backup": out, "keys": self.keys_to, "bytes": made.size, "manifest": made.manifest}))?;
-            return Ok(Exit::Ok);
+            return Ok(CommandExit::Ok);
         }
         screen.line(format_args!("backup       {}", out.display()))?;
         if let Some(keys) = &self.keys_to {
@@ -214,31 +220,31 @@ impl Create {
         show_manifest(&made.manifest, screen)?;
         screen.line(format_args!("bytes        {}", made.size))?;
         if self.no_keys {
-            screen.note("the keys are not backed up: without `keys/` the vault of this backup opens for nobody");
+            screen.note("the keys are not in this backup: without `keys/` nobody can open its vault");
         }
-        screen.note(format_args!("try it: sluice backup drill {}", out.display()));
-        Ok(Exit::Ok)
+        screen.note(format_args!("test it: sluice backup drill {}", out.display()));
+        Ok(CommandExit::Ok)
     }
 }
 
-/// A name that sorts by time.
-fn default_name(node: &str, now: Timestamp) -> String {
+/// A file name that sorts by time.
+fn default_name(node: &str, now: UtcMillis) -> String {
     let time: String = now.to_string().chars().filter(|c| c.is_ascii_alphanumeric()).collect();
     format!("sluice-{}-{time}.{END}", node.replace('/', "-"))
 }
 
-fn warn_of_keys_beside(keys: &Path, backup: &Path, screen: &Screen) {
+fn warn_of_keys_beside(keys: &Path, backup: &Path, screen: &CommandConsole) {
     let folder = |path: &Path| path.parent().and_then(|folder| Path::new(".").join(folder).canonicalize().ok());
     let (Some(keys), Some(backup)) = (folder(keys), folder(backup)) else { return };
     if keys == backup || keys.starts_with(&backup) || backup.starts_with(&keys) {
         screen.note(
-            "WARNING: the keys lie beside the backup. Who takes both and learns the passphrase has every secret of the vault and \
-             can sign a record in your name: move the keys to another place",
+            "WARNING: the keys are in the same folder as the backup. Anyone who has both and the passphrase has every secret of the vault and \
+             can sign audit entries in your name: move the keys elsewhere",
         );
     }
 }
 
-fn show_manifest(manifest: &Manifest, screen: &Screen) -> Result<(), Failure> {
+fn show_manifest(manifest: &BackupManifest, screen: &CommandConsole) -> Result<(), CliError> {
     screen.line(format_args!("made         {} by sluice {}", manifest.created_at, manifest.release))?;
     let instance = manifest.instance.as_deref().unwrap_or("-");
     screen.line(format_args!(
@@ -249,25 +255,26 @@ fn show_manifest(manifest: &Manifest, screen: &Screen) -> Result<(), Failure> {
     screen.line(format_args!("schema       {}", manifest.schema))?;
     for log in &manifest.logs {
         let signed = if log.checkpoint.is_some() { "with a signed checkpoint" } else { "not signed yet" };
-        screen.line(format_args!("record       {}: {} entries, {signed}", log.log, log.size))?;
+        screen.line(format_args!("audit log    {}: {} entries, {signed}", log.log, log.size))?;
     }
     let bytes: u64 = manifest.files.iter().map(|file| file.size).sum();
     screen.line(format_args!("files        {}, {bytes} bytes", manifest.files.len()))?;
     for left in &manifest.left_out {
-        screen.note(format_args!("left out: {}: {}", left.path, left.why));
+        screen.note(format_args!("not included: {}: {}", left.path, left.why));
     }
     Ok(())
 }
 
-fn list(folder: &Path, json: bool, screen: &Screen) -> Result<Exit, Failure> {
+fn list(folder: &Path, json: bool, screen: &CommandConsole) -> Result<CommandExit, CliError> {
     let unreadable = |error: std::io::Error| {
-        Failure::new(Exit::NotFound, format!("`{}` cannot be read", folder.display())).why(io_words(&error))
+        CliError::new(CommandExit::NotFound, format!("`{}` cannot be read", folder.display()))
+            .why(describe_io_error(&error))
     };
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder).map_err(unreadable)?.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|end| end == END) && path.is_file());
     paths.sort();
-    let mut table = Table::new(&["file", "made", "gateway", "bytes", "opens with", "state"]);
+    let mut table = TextTable::new(&["file", "made", "gateway", "bytes", "opens with", "state"]);
     let mut all = Vec::new();
     for path in paths {
         let size = path.metadata().map_or(0, |about| about.len());
@@ -277,8 +284,8 @@ fn list(folder: &Path, json: bool, screen: &Screen) -> Result<Exit, Failure> {
         match read {
             Ok(header) if header.kind == ContainerKind::Backup => {
                 let with = match &header.lock {
-                    backups::LockParams::Passphrase { .. } => "passphrase".to_owned(),
-                    backups::LockParams::Recipient { recipient, .. } => recipient.clone(),
+                    backups::BackupLockParams::Passphrase { .. } => "passphrase".to_owned(),
+                    backups::BackupLockParams::Recipient { recipient, .. } => recipient.clone(),
                 };
                 let instance = header.instance.clone().unwrap_or_default();
                 table.row(&[
@@ -302,21 +309,21 @@ fn list(folder: &Path, json: bool, screen: &Screen) -> Result<Exit, Failure> {
     if json {
         screen.json(&json!({"data": all}))?;
     } else {
-        table.print(screen, "there are no backups here")?;
-        screen.note("a list says what files claim; sluice backup verify FILE proves it");
+        table.print(screen, "no backups here")?;
+        screen.note("headers are not verified; verify a backup: sluice backup verify FILE");
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
-impl Verify {
-    async fn run(self, which: &Which, screen: &Screen) -> Result<Exit, Failure> {
+impl BackupVerifyArgs {
+    async fn run(self, which: &ConfigFileArgs, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let trusted = match &self.key {
-            Some(path) => Some(opening::public_key(path)?),
+            Some(path) => Some(unlock::public_key(path)?),
             None => own_key(which),
         };
-        let scratch = opening::scratch(self.scratch.as_deref())?;
+        let scratch = unlock::scratch(self.scratch.as_deref())?;
         let key = self.opening.key()?;
-        let params = VerifyParams {
+        let params = VerifyBackupParams {
             backup: &self.backup,
             key: &key,
             keys: self.keys.as_deref(),
@@ -325,17 +332,17 @@ impl Verify {
         };
         let verified = backups::verify(params).await.map_err(failed)?;
         show_verified(&verified, self.json, screen)?;
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 }
 
 /// The public key of the gateway that is configured here, if there is one.
-fn own_key(which: &Which) -> Option<VerifierKey> {
+fn own_key(which: &ConfigFileArgs) -> Option<VerifierKey> {
     let (config, _) = which.load(Vec::new()).ok()?.loaded.ok()?;
-    opening::public_key(&config.data.join("keys").join("audit.pub")).ok()
+    unlock::public_key(&config.data.join("keys").join("audit.pub")).ok()
 }
 
-fn show_verified(verified: &Verified, json: bool, screen: &Screen) -> Result<(), Failure> {
+fn show_verified(verified: &VerifiedBackup, json: bool, screen: &CommandConsole) -> Result<(), CliError> {
     if json {
         let logs: Vec<_> = verified
             .logs
@@ -350,12 +357,13 @@ fn show_verified(verified: &Verified, json: bool, screen: &Screen) -> Result<(),
     for log in &verified.logs {
         match log.covered {
             Some(covered) => screen.line(format_args!(
-                "verified     {}: {} entries, {covered} of them under signed checkpoints",
+                "verified     {}: {} entries, {covered} of them covered by signed checkpoints",
                 log.log, log.entries
             ))?,
-            None => {
-                screen.line(format_args!("chained      {}: {} entries; its key is not here", log.log, log.entries))?
-            }
+            None => screen.line(format_args!(
+                "chained      {}: {} entries; hash chain only, its key is not in the backup",
+                log.log, log.entries
+            ))?,
         }
     }
     match (verified.keys, verified.vault_opens) {
@@ -367,17 +375,17 @@ fn show_verified(verified: &Verified, json: bool, screen: &Screen) -> Result<(),
     }
     screen.line(format_args!("signed by    {}", verified.signer))?;
     if !verified.signer_known {
-        screen.note("no key was named, so whoever made this backup may have made the key too; use --key with what `sluice audit key` printed");
+        screen.note("no key was given, so the author of this backup may have made the key too; use --key with what `sluice audit key` printed");
     }
     Ok(())
 }
 
-impl Restore {
-    async fn run(self, which: &Which, screen: &Screen) -> Result<Exit, Failure> {
+impl BackupRestoreArgs {
+    async fn run(self, which: &ConfigFileArgs, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let target = match &self.to {
             Some(folder) => RestoreTarget {
                 data: folder.join("data"),
-                database: Database::File(folder.join("data").join("sluice.db")),
+                database: DatabaseLocation::File(folder.join("data").join("sluice.db")),
                 config: Some(folder.clone()),
             },
             None => {
@@ -389,7 +397,7 @@ impl Restore {
         let key = self.opening.key()?;
         let world = world();
         let data = target.data.clone();
-        let params = RestoreParams {
+        let params = RestoreBackupParams {
             backup: &self.backup,
             key: &key,
             keys: self.keys.as_deref(),
@@ -405,45 +413,45 @@ impl Restore {
         } else {
             screen.line(format_args!("restored     {} as of {}", data.display(), manifest.created_at))?;
             screen.line(format_args!(
-                "open writes  {} wait for a person now; none is sent by itself",
+                "open writes  {} wait for a person; none is sent automatically",
                 restored.set_aside
             ))?;
         }
         if let Some(before) = &restored.before {
-            screen.note(format_args!("what was there lies in {}", before.display()));
+            screen.note(format_args!("the previous content is in {}", before.display()));
         }
         if self.keys.is_none() {
-            screen.note("no keys were restored: put `keys/` back by hand before you start the gateway");
+            screen.note("no keys were restored: restore `keys/` yourself before you start the gateway");
         }
         match &self.to {
             Some(folder) => advise_moved(folder, manifest, screen),
             None => {
                 let node = which.load(Vec::new())?.or_fail(screen)?.0.node;
                 advise_node(&node, manifest, screen);
-                screen.note("configuration and policies stay as they are; --to DIR writes those of the backup");
+                screen.note("configuration and policies were not changed; use --to DIR to restore those of the backup");
             }
         }
         screen.note(
             "the gateway starts frozen: sluice serve, then sluice recover, then sluice recover --restored-from-backup",
         );
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 }
 
-/// SECURITY: a gateway on a server has no lock on this folder; that it answers is reason enough.
-fn refuse_running(config: &Config) -> Result<(), Failure> {
+/// SECURITY: a gateway with a database server has no lock on this folder; a listening port is reason enough to refuse.
+fn refuse_running(config: &Config) -> Result<(), CliError> {
     if TcpStream::connect_timeout(&config.listen, KNOCK).is_err() {
         return Ok(());
     }
-    Err(Failure::new(Exit::Conflict, format!("something answers at {} (backup.running)", config.listen))
-        .why("a backup is not put back under a running gateway")
-        .hint("stop it first"))
+    Err(CliError::new(CommandExit::Conflict, format!("a process listens on {} (backup.running)", config.listen))
+        .why("a backup cannot be restored while a gateway runs")
+        .hint("stop the gateway first"))
 }
 
-/// Says what the restored configuration means on this machine.
-fn advise_moved(folder: &Path, manifest: &Manifest, screen: &Screen) {
+/// Reports what in the restored configuration does not fit this machine.
+fn advise_moved(folder: &Path, manifest: &BackupManifest, screen: &CommandConsole) {
     let file = folder.join("sluice.yaml");
-    let around = Around { here: folder.to_path_buf(), host: host_name(), flags: Vec::new() };
+    let around = ConfigContext { here: folder.to_path_buf(), host: host_name(), flags: Vec::new() };
     let Ok((config, _)) = Config::load(file.exists().then_some(file.as_path()), &[], &around) else {
         return screen.note(format_args!(
             "the restored configuration does not load here: sluice config check --config {}",
@@ -454,45 +462,48 @@ fn advise_moved(folder: &Path, manifest: &Manifest, screen: &Screen) {
     let same = |one: &Path, other: &Path| one.canonicalize().ok() == other.canonicalize().ok();
     if !same(&config.data, &folder.join("data")) {
         let (wanted, there) = (config.data.display(), folder.join("data"));
-        screen
-            .note(format_args!("the configuration names {wanted}; start with --data {} or change it", there.display()));
+        screen.note(format_args!(
+            "the configuration uses the data folder {wanted}; start with --data {} or change it",
+            there.display()
+        ));
     }
 }
 
-fn advise_node(node: &sluice_core::NodeName, manifest: &Manifest, screen: &Screen) {
+fn advise_node(node: &sluice_core::NodeName, manifest: &BackupManifest, screen: &CommandConsole) {
     if *node != manifest.node {
         screen.note(format_args!(
-            "this machine calls the gateway `{node}` and the backup is of `{}`: set `node: {}` before you start it",
+            "the configured node is `{node}` and the backup is of node `{}`: set `node: {}` before you start it",
             manifest.node, manifest.node
         ));
     }
 }
 
-/// What went wrong, and the next step.
-fn failed(error: BackupError) -> Failure {
+/// The failure for a backup error, with the next step.
+fn failed(error: BackupError) -> CliError {
     let (exit, hint) = match &error {
         BackupError::Damaged { .. } | BackupError::Record(_) | BackupError::Signature(_) => {
-            (Exit::NotVerified, "do not restore it; keep it and take another one")
+            (CommandExit::NotVerified, "do not restore it; keep it and create a new backup")
         }
         BackupError::WrongKey => {
-            (Exit::Denied, "is it the passphrase of this backup? sluice backup list shows how it opens")
+            (CommandExit::Denied, "check the passphrase or key; sluice backup list shows how it opens")
         }
-        BackupError::Key(_) => (Exit::Usage, "see sluice help backups"),
+        BackupError::Key(_) => (CommandExit::Usage, "see sluice help backups"),
         BackupError::NeverStarted => {
-            (Exit::NotFound, "start it once: sluice serve; or name its configuration: --config FILE")
+            (CommandExit::NotFound, "start the gateway once: sluice serve; or give its configuration: --config FILE")
         }
-        BackupError::Busy => (Exit::Conflict, "wait for it, or end it"),
-        BackupError::Running => (Exit::Conflict, "stop it first"),
+        BackupError::Busy => (CommandExit::Conflict, "wait until it ends, or stop it"),
+        BackupError::Running => (CommandExit::Conflict, "stop the gateway first"),
         BackupError::NotEmpty(_) => (
-            Exit::Conflict,
-            "--replace moves a data folder aside; a PostgreSQL database has to be empty: name a new one",
+            CommandExit::Conflict,
+            "--replace moves a data folder aside; a PostgreSQL database must be empty: use a new one",
         ),
-        BackupError::Exists(_) => (Exit::Conflict, "choose another name"),
-        BackupError::NoFolder(_) => {
-            (Exit::NotFound, "mount its disk, or make it with mkdir -p; or name another folder: --out, --keys-to")
-        }
-        BackupError::Read { .. } | BackupError::Write(_) => (Exit::Failed, "look at the path and at the disk"),
-        BackupError::Store(_) => (Exit::Failed, "sluice doctor looks at the database"),
+        BackupError::Exists(_) => (CommandExit::Conflict, "choose another name"),
+        BackupError::NoFolder(_) => (
+            CommandExit::NotFound,
+            "mount its disk, or create it with mkdir -p; or choose another folder: --out, --keys-to",
+        ),
+        BackupError::Read { .. } | BackupError::Write(_) => (CommandExit::Failed, "check the path and the disk"),
+        BackupError::Store(_) => (CommandExit::Failed, "check the database: sluice doctor"),
     };
-    Failure::new(exit, format!("{error} ({})", error.code())).hint(hint)
+    CliError::new(exit, format!("{error} ({})", error.code())).hint(hint)
 }

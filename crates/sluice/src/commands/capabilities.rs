@@ -1,4 +1,4 @@
-//! `sluice capabilities`: what agents can ask of a gateway, and the declarations of custom capabilities.
+//! `sluice capabilities`: what agents can call, and the declarations of custom capabilities.
 
 use std::path::PathBuf;
 
@@ -6,43 +6,43 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use sluice_gateway::custom;
 
-use crate::client::{Ask, Client, Reach, entries, shown, text};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
-use crate::table::Table;
-use crate::watch::{self, Listing};
+use crate::client::{ApiRequest, GatewayArgs, GatewayClient, display_field, entries, text_field};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
+use crate::table::TextTable;
+use crate::watch::{self, ListArgs};
 
-/// List what agents can ask, and check declarations of custom capabilities.
+/// List what agents can call, check custom capabilities.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
     before_help = "Examples:\n  sluice capabilities list\n  sluice capabilities show deploy\n  sluice capabilities check capabilities/deploy.yaml"
 )]
-pub(crate) struct Capabilities {
+pub(crate) struct CapabilitiesCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: CapabilitiesSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    /// List what agents can ask of this gateway
+enum CapabilitiesSubcommand {
+    /// List what agents can call at this gateway
     #[command(before_help = "Examples:\n  sluice capabilities list")]
     List {
         #[command(flatten)]
-        listing: Listing,
+        listing: ListArgs,
     },
     /// Show one capability with its arguments
     #[command(before_help = "Examples:\n  sluice capabilities show deploy")]
     Show {
-        /// Its name
+        /// Name of the capability
         name: String,
-        /// For machines: the answer of the API
+        /// Print the API response as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Look for flaws in declarations of custom capabilities; needs no gateway
+    /// Check declarations of custom capabilities for errors; needs no gateway
     #[command(
         before_help = "Examples:\n  sluice capabilities check\n  sluice capabilities check capabilities/deploy.yaml --json"
     )]
@@ -50,7 +50,7 @@ enum Verb {
         /// Files or folders
         #[arg(default_value = "capabilities")]
         paths: Vec<PathBuf>,
-        /// For machines
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -59,48 +59,51 @@ enum Verb {
     Schema,
 }
 
-impl Capabilities {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl CapabilitiesCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         match self.verb {
-            Verb::Check { paths, json } => check(screen, &paths, json),
-            Verb::Schema => {
+            CapabilitiesSubcommand::Check { paths, json } => check(screen, &paths, json),
+            CapabilitiesSubcommand::Schema => {
                 screen.json(&sluice_core::custom::schema::schema())?;
-                Ok(Exit::Ok)
+                Ok(CommandExit::Ok)
             }
-            Verb::List { listing } => {
-                let client = self.reach.operator()?;
-                let fetch = || client.ask(&Ask::get("/v1/capabilities"));
+            CapabilitiesSubcommand::List { listing } => {
+                let client = self.reach.open_operator_client()?;
+                let fetch = || client.send(&ApiRequest::get("/v1/capabilities"));
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }
-            Verb::Show { name, json } => show(&self.reach.operator()?, screen, &name, json),
+            CapabilitiesSubcommand::Show { name, json } => {
+                show(&self.reach.open_operator_client()?, screen, &name, json)
+            }
         }
     }
 }
 
-fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
-    let mut table = Table::new(&["capability", "service", "effect", "waits", "can be taken back", "does"]);
+fn table(list: &Value, screen: &CommandConsole) -> Result<(), CliError> {
+    let mut table = TextTable::new(&["capability", "service", "effect", "delay", "reversible", "description"]);
     for one in entries(list) {
-        let cell = |name| shown(one, name);
+        let cell = |name| display_field(one, name);
         let waits = one.get("delay_s").and_then(Value::as_u64).filter(|delay| *delay > 0);
         let waits = waits.map(|delay| format!("{delay} s")).unwrap_or_default();
         let back = if one.get("reversible") == Some(&Value::Bool(true)) { "yes" } else { "" };
         table.row(&[cell("name"), cell("service"), cell("effect"), waits, back.to_owned(), cell("summary")]);
     }
-    table.print(screen, "this gateway offers nothing")
+    table.print(screen, "this gateway offers no capabilities")
 }
 
-fn show(client: &Client, screen: &Screen, name: &str, as_json: bool) -> Result<Exit, Failure> {
-    let list = client.ask(&Ask::get("/v1/capabilities"))?;
-    let Some(one) = entries(&list).iter().find(|one| text(one, "name") == name) else {
-        let failure = Failure::new(Exit::NotFound, format!("this gateway offers no `{name}`"));
-        return Err(failure.hint("`sluice capabilities list` names what it offers"));
+fn show(client: &GatewayClient, screen: &CommandConsole, name: &str, as_json: bool) -> Result<CommandExit, CliError> {
+    let list = client.send(&ApiRequest::get("/v1/capabilities"))?;
+    let Some(one) = entries(&list).iter().find(|one| text_field(one, "name") == name) else {
+        let failure = CliError::new(CommandExit::NotFound, format!("this gateway has no capability `{name}`"));
+        return Err(failure.hint("see all capabilities: sluice capabilities list"));
     };
     if as_json {
         screen.json(one)?;
-        return Ok(Exit::Ok);
+        return Ok(CommandExit::Ok);
     }
-    for (label, field) in [("capability", "name"), ("does", "summary"), ("service", "service"), ("effect", "effect")] {
-        screen.line(format_args!("{label:<13} {}", shown(one, field)))?;
+    for (label, field) in [("capability", "name"), ("summary", "summary"), ("service", "service"), ("effect", "effect")]
+    {
+        screen.line(format_args!("{label:<13} {}", display_field(one, field)))?;
     }
     let schema = one.get("input_schema").cloned().unwrap_or(Value::Null);
     let required: Vec<&str> =
@@ -111,13 +114,14 @@ fn show(client: &Client, screen: &Screen, name: &str, as_json: bool) -> Result<E
         let meaning = about.get("description").and_then(Value::as_str).unwrap_or_default();
         screen.line(format_args!("argument      {argument} ({shape}{must}) {meaning}"))?;
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
-/// Reads declarations and says what is wrong with them.
-fn check(screen: &Screen, paths: &[PathBuf], as_json: bool) -> Result<Exit, Failure> {
-    let scan = sluice_gateway::rooms::leak::of_formats()
-        .map_err(|error| Failure::new(Exit::Failed, "the leak scan cannot be prepared").why(error.to_string()))?;
+/// Reads declarations and prints their errors.
+fn check(screen: &CommandConsole, paths: &[PathBuf], as_json: bool) -> Result<CommandExit, CliError> {
+    let scan = sluice_gateway::rooms::leak::of_formats().map_err(|error| {
+        CliError::new(CommandExit::Failed, "the leak scan cannot be prepared").why(error.to_string())
+    })?;
     let mut found = Vec::new();
     for path in paths {
         if path.is_dir() {
@@ -142,21 +146,22 @@ fn check(screen: &Screen, paths: &[PathBuf], as_json: bool) -> Result<Exit, Fail
             continue;
         }
         if one.usable().is_some() {
-            screen.line(format_args!("{}: fine", one.path.display()))?;
+            screen.line(format_args!("{}: ok", one.path.display()))?;
         }
         for warning in &warnings {
-            let (code, place, what) = (text(warning, "code"), text(warning, "place"), text(warning, "text"));
+            let (code, place, what) =
+                (text_field(warning, "code"), text_field(warning, "place"), text_field(warning, "text"));
             screen.line(format_args!("{}: warning: {code} at `{place}`: {what}", one.path.display()))?;
         }
         for flaw in &flaws {
-            let (code, place, what) = (text(flaw, "code"), text(flaw, "place"), text(flaw, "text"));
+            let (code, place, what) = (text_field(flaw, "code"), text_field(flaw, "place"), text_field(flaw, "text"));
             screen.line(format_args!("{}: {code} at `{place}`: {what}", one.path.display()))?;
         }
     }
     if as_json {
         screen.json(&json!({"data": list}))?;
     } else if found.is_empty() {
-        screen.note(format_args!("there are no declarations"));
+        screen.note(format_args!("no declarations found"));
     }
-    Ok(if fine { Exit::Ok } else { Exit::Failed })
+    Ok(if fine { CommandExit::Ok } else { CommandExit::Failed })
 }

@@ -1,6 +1,6 @@
-//! `sluice complete`: live ids for the shell. Hidden; the generated completions call it.
+//! `sluice complete`: existing ids for shell completion. Hidden; the generated completions call it.
 //!
-//! Promise: it never asks, never fails loudly and prints nothing but ids and names.
+//! Promise: it never asks, prints no errors, and prints nothing but ids and names.
 
 use std::fmt::Write as _;
 
@@ -9,11 +9,11 @@ use clap_complete::Shell;
 use serde_json::Value;
 use sluice_core::capability::Catalogue;
 
-use crate::client::{Ask, Kind, Reach, entries, text};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
+use crate::client::{ApiRequest, GatewayArgs, ListedIdKind, entries, text_field};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
 
-/// Which verbs of which noun take what. A test holds it against the commands there are.
+/// Which commands of which noun take which kind of id. A test compares it with the real commands.
 const TAKEN: [(&str, &[&str], &str); 14] = [
     ("approvals", &["show", "approve", "deny", "session", "always", "wait", "note", "modify", "choose"], "approvals"),
     ("holds", &["show", "cancel", "extend", "send-now", "retry", "discard", "settle"], "holds"),
@@ -34,11 +34,11 @@ const TAKEN: [(&str, &[&str], &str); 14] = [
     ("policy", &["revert"], "policies"),
     ("channels", &["test"], "channels"),
 ];
-/// What stands after these options, whatever the command.
+/// The kind of value after these options, for every command.
 const AFTER: [(&str, &str); 2] = [("--agent", "agents"), ("--service", "services")];
 
-/// What follows the generated completions of a shell, so that it offers ids that exist. Other shells than
-/// bash, zsh and fish complete words and options only.
+/// What is appended to the generated completions of a shell, so that it offers existing ids. Shells other than
+/// bash, zsh and fish complete only words and options.
 pub(super) fn hook(shell: Shell) -> String {
     match shell {
         Shell::Bash => bash(),
@@ -48,7 +48,7 @@ pub(super) fn hook(shell: Shell) -> String {
     }
 }
 
-/// The branches that both shells with a `case` read: noun and verb, and of what they take an id.
+/// The `case` branches of bash and zsh: noun and verb, and the kind of id they take.
 fn cases() -> String {
     let mut cases = String::new();
     for (noun, verbs, kind) in TAKEN {
@@ -59,7 +59,7 @@ fn cases() -> String {
     cases
 }
 
-/// The branches for what stands after an option.
+/// The branches for values after an option.
 fn after() -> String {
     let mut cases = String::new();
     for (option, kind) in AFTER {
@@ -132,48 +132,48 @@ fn fish() -> String {
     lines
 }
 
-/// Print ids that start like this.
+/// Print ids that begin with a text.
 #[derive(Debug, Args)]
-pub(crate) struct Complete {
+pub(crate) struct CompleteIdsCommand {
     #[command(flatten)]
-    reach: Reach,
-    /// Of what: approvals, holds, dead, calls, keys, alerts, allowances, findings, sessions, agents, services,
+    reach: GatewayArgs,
+    /// Kind of id: approvals, holds, dead, calls, keys, alerts, allowances, findings, sessions, agents, services,
     /// connections, policies, channels
     kind: String,
-    /// What was typed so far
+    /// Text typed so far
     #[arg(default_value = "")]
     start: String,
 }
 
-impl Complete {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl CompleteIdsCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         for id in self.found().unwrap_or_default() {
             screen.line(id)?;
         }
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 
-    fn found(&self) -> Result<Vec<String>, Failure> {
-        let client = self.reach.operator()?;
-        if let Ok(kind) = Kind::from_str(&self.kind, false) {
-            return client.starting(kind, &self.start);
+    fn found(&self) -> Result<Vec<String>, CliError> {
+        let client = self.reach.open_operator_client()?;
+        if let Ok(kind) = ListedIdKind::from_str(&self.kind, false) {
+            return client.list_ids_with_prefix(kind, &self.start);
         }
         let field = |list: &Value, name: &str| -> Vec<String> {
-            entries(list).iter().map(|entry| text(entry, name).to_owned()).collect()
+            entries(list).iter().map(|entry| text_field(entry, name).to_owned()).collect()
         };
         let mut names = match self.kind.as_str() {
-            "agents" => field(&client.whole("/v1/agents")?, "name"),
-            "channels" => field(&client.whole("/v1/channels")?, "name"),
-            "connections" => field(&client.whole("/v1/services")?, "name"),
+            "agents" => field(&client.get_all("/v1/agents")?, "name"),
+            "channels" => field(&client.get_all("/v1/channels")?, "name"),
+            "connections" => field(&client.get_all("/v1/services")?, "name"),
             "services" => {
-                let mut names = field(&client.whole("/v1/services").unwrap_or_default(), "name");
+                let mut names = field(&client.get_all("/v1/services").unwrap_or_default(), "name");
                 let known =
                     Catalogue::builtin().map(|known| known.iter().map(|one| one.service().to_string()).collect());
                 names.extend(known.unwrap_or_else(|_| Vec::new()));
                 names
             }
-            "policies" => field(&client.list(&Ask::get("/v1/policy/history"), 500)?, "version"),
-            "dead" => field(&client.list(&Ask::get("/v1/holds").with("state", Some("dead")), 500)?, "buffer_id"),
+            "policies" => field(&client.list(&ApiRequest::get("/v1/policy/history"), 500)?, "version"),
+            "dead" => field(&client.list(&ApiRequest::get("/v1/holds").with("state", Some("dead")), 500)?, "buffer_id"),
             _ => Vec::new(),
         };
         names.retain(|name| name.starts_with(&self.start));
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory as _;
 
-    /// Commands whose first word is a new name, or names something only this machine knows.
+    /// Commands whose first word is a new name, or a name known only on this machine.
     const NEW: [&str; 15] = [
         "agents add",
         "services connect",
@@ -207,7 +207,7 @@ mod tests {
         "help",
     ];
 
-    /// What the first word of a command is, if it is an id or a name of something.
+    /// Whether the first word of a command is an id or a name of something.
     fn takes(command: &clap::Command) -> bool {
         let first = command.get_positionals().next().map(|word| word.get_id().as_str().to_owned());
         first.is_some_and(|id| ["id", "ids", "name", "names", "wanted"].contains(&id.as_str()))
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn every_command_that_takes_an_id_completes_it() {
-        let cli = crate::Cli::command();
+        let cli = crate::SluiceCli::command();
         for noun in cli.get_subcommands() {
             for verb in noun.get_subcommands() {
                 let (noun, verb_name) = (noun.get_name(), verb.get_name());

@@ -1,69 +1,69 @@
-//! `sluice config`: what the gateway would run with, and why.
+//! `sluice config`: the configuration in force, and where it comes from.
 
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use sluice_core::policy::Fault;
+use sluice_core::policy::FileFault;
 use sluice_gateway::config::{schema, word};
 
 use super::policy;
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
-use crate::settings::Which;
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
+use crate::settings::ConfigFileArgs;
 
 /// Show and check the configuration.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
-pub(crate) struct Config {
+pub(crate) struct ConfigCommand {
     #[command(subcommand)]
-    verb: Verb,
+    verb: ConfigSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    /// Show every value in force; secrets stay hidden
-    Show(Show),
-    /// Report every problem of the file, the variables and their combination
-    Check(Check),
-    /// Print where the file is
-    Path(FilePath),
+enum ConfigSubcommand {
+    /// Show every value in force; secrets are hidden
+    Show(ConfigShowArgs),
+    /// Report every error in the file, the variables and their combination
+    Check(ConfigCheckArgs),
+    /// Print the path of the configuration file
+    Path(ConfigPathArgs),
     /// Print the JSON Schema of sluice.yaml
-    Schema(Schema),
+    Schema(ConfigSchemaArgs),
 }
 
-impl Config {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl ConfigCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         match self.verb {
-            Verb::Show(show) => show.run(screen),
-            Verb::Check(check) => check.run(screen),
-            Verb::Path(path) => path.run(screen),
-            Verb::Schema(schema) => schema.run(screen),
+            ConfigSubcommand::Show(show) => show.run(screen),
+            ConfigSubcommand::Check(check) => check.run(screen),
+            ConfigSubcommand::Path(path) => path.run(screen),
+            ConfigSubcommand::Schema(schema) => schema.run(screen),
         }
     }
 }
 
-/// Show every value in force; secrets stay hidden.
+/// Show every value in force; secrets are hidden.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Examples:\n  sluice config show\n  sluice config show --origin\n  sluice config show --json | jq '.listen.value'"
 )]
-pub(crate) struct Show {
+pub(crate) struct ConfigShowArgs {
     #[command(flatten)]
-    which: Which,
-    /// Say where each value comes from
+    which: ConfigFileArgs,
+    /// Show where each value comes from
     #[arg(long)]
     origin: bool,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Show {
-    fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl ConfigShowArgs {
+    fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let settings = self.which.load(Vec::new())?;
         if settings.file.is_none() {
-            screen.note("there is no sluice.yaml here: these are defaults and variables; sluice init makes one");
+            screen.note("no sluice.yaml here: these are defaults and variables; create one: sluice init");
         }
         let (config, origins) = settings.or_fail(screen)?;
         if self.json {
@@ -73,7 +73,7 @@ impl Show {
             };
             let all: BTreeMap<&str, _> = config.shown().iter().map(|(key, v)| (key.as_str(), entry(key, v))).collect();
             screen.json(&all)?;
-            return Ok(Exit::Ok);
+            return Ok(CommandExit::Ok);
         }
         for (key, value) in config.shown() {
             let value = word(value);
@@ -83,23 +83,23 @@ impl Show {
                 screen.line(format_args!("{key:<28} {value}"))?;
             }
         }
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 }
 
-/// Report every problem of the file, the variables and their combination.
+/// Report every error in the file, the variables and their combination.
 #[derive(Debug, Args)]
 #[command(before_help = "Examples:\n  sluice config check\n  sluice config check --json | jq '.faults[]'")]
-pub(crate) struct Check {
+pub(crate) struct ConfigCheckArgs {
     #[command(flatten)]
-    which: Which,
-    /// For machines
+    which: ConfigFileArgs,
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Check {
-    fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl ConfigCheckArgs {
+    fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let settings = self.which.load(Vec::new())?;
         if settings.file.is_none() {
             return Err(no_file());
@@ -107,34 +107,34 @@ impl Check {
         if self.json {
             let faults = settings.loaded.as_ref().map_or_else(|errors| errors.faults.as_slice(), |_| &[]);
             screen.json(&json!({"ok": faults.is_empty(), "file": settings.name(), "faults": faults}))?;
-            return Ok(if faults.is_empty() { Exit::Ok } else { Exit::Failed });
+            return Ok(if faults.is_empty() { CommandExit::Ok } else { CommandExit::Failed });
         }
         let name = settings.name();
         let (config, _) = settings.or_fail(screen)?;
-        // Files beside it that do nothing are said to do nothing.
+        // Policy files without any effect are reported.
         let agents = policy::known_agents(&config);
         if let Ok(Ok(loaded)) = policy::load_for(&config.policies, agents.as_deref()) {
-            let is_idle = |fault: &&Fault| ["policy.ignored_file", "policy.unknown_agent"].contains(&fault.code);
+            let is_idle = |fault: &&FileFault| ["policy.ignored_file", "policy.unknown_agent"].contains(&fault.code);
             loaded.warnings.iter().filter(is_idle).for_each(|fault| screen.fault(fault));
         }
-        screen.line(format_args!("{name} is in order"))?;
-        Ok(Exit::Ok)
+        screen.line(format_args!("{name} is valid"))?;
+        Ok(CommandExit::Ok)
     }
 }
 
-/// Print where the file is.
+/// Print the path of the configuration file.
 #[derive(Debug, Args)]
 #[command(before_help = "Examples:\n  $EDITOR \"$(sluice config path)\"")]
-pub(crate) struct FilePath {
+pub(crate) struct ConfigPathArgs {
     #[command(flatten)]
-    which: Which,
-    /// For machines
+    which: ConfigFileArgs,
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl FilePath {
-    fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl ConfigPathArgs {
+    fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let file = self.which.file()?.ok_or_else(no_file)?;
         let whole = std::path::absolute(&file).unwrap_or(file);
         if self.json {
@@ -142,23 +142,23 @@ impl FilePath {
         } else {
             screen.line(whole.display())?;
         }
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 }
 
 /// Print the JSON Schema of sluice.yaml.
 #[derive(Debug, Args)]
 #[command(before_help = "Examples:\n  sluice config schema > sluice.schema.json")]
-pub(crate) struct Schema {}
+pub(crate) struct ConfigSchemaArgs {}
 
-impl Schema {
-    fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl ConfigSchemaArgs {
+    fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         screen.raw(schema().as_bytes())?;
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 }
 
-fn no_file() -> Failure {
-    Failure::new(Exit::NotFound, "there is no sluice.yaml here")
-        .hint("make one: sluice init; or name one: --config FILE")
+fn no_file() -> CliError {
+    CliError::new(CommandExit::NotFound, "no sluice.yaml here")
+        .hint("create one: sluice init; or give its path: --config FILE")
 }

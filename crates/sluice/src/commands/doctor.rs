@@ -1,6 +1,6 @@
-//! `sluice doctor`: is everything in place for a gateway on this machine.
+//! `sluice doctor`: checks whether this machine is ready for a gateway.
 //!
-//! Takes the configuration; gives one line per check. Promise: it looks and changes nothing.
+//! Takes the configuration; gives one line per check. Promise: it reads and changes nothing.
 
 mod channels;
 mod client;
@@ -15,17 +15,17 @@ use owo_colors::{OwoColorize as _, Style};
 use serde::Serialize;
 use serde_json::json;
 use sluice_core::Clock as _;
-use sluice_core::policy::Severity;
+use sluice_core::policy::FaultSeverity;
 use sluice_gateway::config::{Config, Sandbox};
 
-use crate::commands::hook::Agent;
+use crate::commands::hook::HookAgent;
 use crate::commands::policy::{self, counted};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
-use crate::settings::{Settings, Which};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
+use crate::settings::{ConfigFileArgs, LoadedSettings};
 use crate::system::SystemClock;
 
-/// The first moment of 2026: no earlier than this program.
+/// The start of 2026: this program is not older.
 const BUILT_AFTER: i64 = 1_767_225_600_000;
 
 /// Check the configuration and this machine.
@@ -33,43 +33,43 @@ const BUILT_AFTER: i64 = 1_767_225_600_000;
 #[command(
     before_help = "Examples:\n  sluice doctor\n  sluice doctor --json | jq '.checks[] | select(.state == \"fail\")'"
 )]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorCommand {
     #[command(flatten)]
-    which: Which,
-    /// Find this client's hook, break it on purpose and see whether the tool stops
+    which: ConfigFileArgs,
+    /// Find this client's hook, break it on purpose and check that the tool is stopped
     #[arg(long, value_enum)]
-    client: Option<Agent>,
-    /// For machines
+    client: Option<HookAgent>,
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// How a check went.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum State {
+pub(super) enum DoctorCheckStatus {
     /// As it should be.
     Ok,
-    /// Worth knowing.
+    /// Information only.
     Info,
-    /// Works, and should not stay so.
+    /// Works, but should be changed.
     Warn,
     /// Does not work.
     Fail,
 }
 
-/// One line.
+/// The result of one check, printed as one line.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Finding {
+pub(super) struct DoctorFinding {
     check: &'static str,
-    state: State,
+    state: DoctorCheckStatus,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
 }
 
-impl Finding {
-    pub(super) fn new(check: &'static str, state: State, message: impl Into<String>) -> Self {
+impl DoctorFinding {
+    pub(super) fn new(check: &'static str, state: DoctorCheckStatus, message: impl Into<String>) -> Self {
         Self { check, state, message: message.into(), hint: None }
     }
 
@@ -79,27 +79,27 @@ impl Finding {
     }
 }
 
-impl Doctor {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl DoctorCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let findings = match self.client {
-            Some(agent) => client::broken(agent),
+            Some(agent) => client::check_broken_hooks(agent),
             None => self.look(screen)?,
         };
         let count = |state| findings.iter().filter(|finding| finding.state == state).count();
-        let (failed, warned) = (count(State::Fail), count(State::Warn));
+        let (failed, warned) = (count(DoctorCheckStatus::Fail), count(DoctorCheckStatus::Warn));
         if self.json {
             screen.json(&json!({"ok": failed == 0, "checks": findings}))?;
         } else {
             findings.iter().try_for_each(|finding| show(finding, screen))?;
             screen.note(format_args!("{} failed, {}", counted(failed, "check"), counted(warned, "warning")));
         }
-        Ok(if failed == 0 { Exit::Ok } else { Exit::Failed })
+        Ok(if failed == 0 { CommandExit::Ok } else { CommandExit::Failed })
     }
 }
 
-impl Doctor {
+impl DoctorCommand {
     /// Every check of the configuration and this machine.
-    fn look(&self, screen: &Screen) -> Result<Vec<Finding>, Failure> {
+    fn look(&self, screen: &CommandConsole) -> Result<Vec<DoctorFinding>, CliError> {
         let settings = self.which.load(Vec::new())?;
         let mut findings = vec![configuration(&settings)];
         match &settings.loaded {
@@ -115,12 +115,12 @@ impl Doctor {
     }
 }
 
-fn show(finding: &Finding, screen: &Screen) -> Result<(), Failure> {
+fn show(finding: &DoctorFinding, screen: &CommandConsole) -> Result<(), CliError> {
     let (word, style) = match finding.state {
-        State::Ok => ("ok", Style::new().green()),
-        State::Info => ("info", Style::new()),
-        State::Warn => ("warn", Style::new().yellow().bold()),
-        State::Fail => ("fail", Style::new().red().bold()),
+        DoctorCheckStatus::Ok => ("ok", Style::new().green()),
+        DoctorCheckStatus::Info => ("info", Style::new()),
+        DoctorCheckStatus::Warn => ("warn", Style::new().yellow().bold()),
+        DoctorCheckStatus::Fail => ("fail", Style::new().red().bold()),
     };
     let word = format!("{word:<5}");
     screen.line(format_args!("{} {:<12} {}", word.style(style), finding.check, finding.message))?;
@@ -130,20 +130,24 @@ fn show(finding: &Finding, screen: &Screen) -> Result<(), Failure> {
     Ok(())
 }
 
-fn configuration(settings: &Settings) -> Finding {
+fn configuration(settings: &LoadedSettings) -> DoctorFinding {
     let name = settings.name();
     match (&settings.loaded, &settings.file) {
-        (Ok(_), Some(_)) => Finding::new("config", State::Ok, format!("{name} is in order")),
-        (Ok(_), None) => Finding::new("config", State::Warn, "there is no sluice.yaml here; these are defaults")
-            .hint("make one: sluice init; or name one: --config FILE"),
-        (Err(errors), _) => {
-            Finding::new("config", State::Fail, format!("{} in {name}", counted(errors.faults.len(), "error")))
-                .hint("details: sluice config check")
+        (Ok(_), Some(_)) => DoctorFinding::new("config", DoctorCheckStatus::Ok, format!("{name} is valid")),
+        (Ok(_), None) => {
+            DoctorFinding::new("config", DoctorCheckStatus::Warn, "no sluice.yaml here; the defaults are used")
+                .hint("create one: sluice init; or give its path: --config FILE")
         }
+        (Err(errors), _) => DoctorFinding::new(
+            "config",
+            DoctorCheckStatus::Fail,
+            format!("{} in {name}", counted(errors.faults.len(), "error")),
+        )
+        .hint("details: sluice config check"),
     }
 }
 
-fn of_config(config: &Config) -> Vec<Finding> {
+fn of_config(config: &Config) -> Vec<DoctorFinding> {
     let mut findings = vec![policies(config)];
     findings.extend(places::permissions(config));
     findings.extend(places::keys_apart(config));
@@ -165,38 +169,46 @@ fn of_config(config: &Config) -> Vec<Finding> {
     findings
 }
 
-fn policies(config: &Config) -> Finding {
+fn policies(config: &Config) -> DoctorFinding {
     let hint = format!("details: sluice policy check {}", config.policies.display());
-    let bad = |message: String| Finding::new("policies", State::Fail, message).hint(hint.clone());
+    let bad = |message: String| DoctorFinding::new("policies", DoctorCheckStatus::Fail, message).hint(hint.clone());
     let agents = policy::known_agents(config);
     match policy::load_for(&config.policies, agents.as_deref()) {
         Err(failure) => {
-            let finding = Finding::new("policies", State::Fail, failure.message);
+            let finding = DoctorFinding::new("policies", DoctorCheckStatus::Fail, failure.message);
             finding.hint(failure.hint.unwrap_or(hint))
         }
         Ok(Err(errors)) => bad(format!("{} in {}", counted(errors.errors(), "error"), config.policies.display())),
         Ok(Ok(loaded)) => {
             let outcomes = loaded.policy.test();
             let failed = outcomes.iter().filter(|outcome| !outcome.passed).count();
-            let warnings = loaded.warnings.iter().filter(|fault| fault.severity == Severity::Warning).count();
+            let warnings = loaded.warnings.iter().filter(|fault| fault.severity == FaultSeverity::Warning).count();
             if failed > 0 {
                 bad(format!("{failed} of {} failed", counted(outcomes.len(), "test")))
             } else if warnings > 0 {
-                Finding::new("policies", State::Warn, format!("they load, with {}", counted(warnings, "warning")))
-                    .hint(hint)
+                DoctorFinding::new(
+                    "policies",
+                    DoctorCheckStatus::Warn,
+                    format!("the policies load, with {}", counted(warnings, "warning")),
+                )
+                .hint(hint)
             } else {
-                let (rules, tests) = (counted(loaded.policy.rules(), "rule"), counted(outcomes.len(), "test"));
-                Finding::new("policies", State::Ok, format!("{rules} load, {tests} passed"))
+                let (rules, tests) = (counted(loaded.policy.rule_count(), "rule"), counted(outcomes.len(), "test"));
+                DoctorFinding::new("policies", DoctorCheckStatus::Ok, format!("{rules} load, {tests} passed"))
             }
         }
     }
 }
 
-fn clock() -> Finding {
+fn clock() -> DoctorFinding {
     let now = SystemClock.now();
     if now.as_millis() < BUILT_AFTER {
-        return Finding::new("clock", State::Fail, format!("it says {now}, which is before this program was made"))
-            .hint("set the clock; deadlines and the record depend on it");
+        return DoctorFinding::new(
+            "clock",
+            DoctorCheckStatus::Fail,
+            format!("the clock says {now}, which is before this program was built"),
+        )
+        .hint("set the clock; deadlines and the audit log depend on it");
     }
-    Finding::new("clock", State::Ok, format!("it says {now}"))
+    DoctorFinding::new("clock", DoctorCheckStatus::Ok, format!("the clock says {now}"))
 }

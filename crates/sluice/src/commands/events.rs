@@ -1,83 +1,87 @@
-//! `sluice events`: the record as it is written.
+//! `sluice events`: events from the audit log as they are written.
 
 use clap::{Args, Subcommand};
-use sluice_core::audit::Entry;
+use sluice_core::audit::AuditEntry;
 
-use super::audit::sentence;
-use crate::client::{Event, Heard, Reach};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
-use crate::visible;
+use super::audit::describe_entry;
+use crate::client::{EventStreamPoll, GatewayArgs, StreamEvent};
+use crate::console::CommandConsole;
+use crate::escape;
+use crate::failure::{CliError, CommandExit};
 
-/// Follow what happens.
+/// Follow the events of the gateway.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
     before_help = "Examples:\n  sluice events tail\n  sluice events tail --types 'hold.*,approval.*' --json | jq -c .fact"
 )]
-pub(crate) struct Events {
+pub(crate) struct EventsCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: EventsSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    /// Print events as they come
-    Tail(Tail),
+enum EventsSubcommand {
+    /// Print events as they arrive
+    Tail(EventsTailArgs),
 }
 
-/// Print events as they come.
+/// Print events as they arrive.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Examples:\n  sluice events tail\n  sluice events tail --types 'hold.*' --limit 10\n  sluice events tail --json | jq -c .fact"
 )]
-struct Tail {
-    /// Only these kinds, separated by commas; `hold.*` is one
+struct EventsTailArgs {
+    /// Only these kinds, separated by commas, such as `hold.*`
     #[arg(long)]
     types: Option<String>,
-    /// Go on after this event; otherwise from now on
+    /// Resume after this event; default: start with new events
     #[arg(long, value_name = "ID")]
     after: Option<String>,
-    /// End after so many
+    /// Stop after this many events
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// For machines: one entry of the record per line
+    /// Print JSON: one audit entry per line
     #[arg(long)]
     json: bool,
 }
 
-impl Events {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let Verb::Tail(tail) = self.verb;
-        let client = self.reach.operator()?;
+impl EventsCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
+        let EventsSubcommand::Tail(tail) = self.verb;
+        let client = self.reach.open_operator_client()?;
         let mut stream = client.listen(tail.types.as_deref(), tail.after.as_deref())?;
         let mut seen = 0;
         while tail.limit.is_none_or(|limit| seen < limit) {
             match stream.next(None)? {
-                Heard::Event(event) => tail.print(&event, screen)?,
-                Heard::Nothing => continue,
-                Heard::End => {
+                EventStreamPoll::Event(event) => tail.print(&event, screen)?,
+                EventStreamPoll::Nothing => continue,
+                EventStreamPoll::End => {
                     screen.note("the gateway ended the stream");
-                    return Ok(Exit::Unreachable);
+                    return Ok(CommandExit::Unreachable);
                 }
             }
             seen += 1;
         }
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 }
 
-impl Tail {
-    fn print(&self, event: &Event, screen: &Screen) -> Result<(), Failure> {
+impl EventsTailArgs {
+    fn print(&self, event: &StreamEvent, screen: &CommandConsole) -> Result<(), CliError> {
         if self.json {
             return Ok(screen.line(&event.data)?);
         }
-        match serde_json::from_str::<Entry>(&event.data) {
-            Ok(entry) => screen.line(format_args!("{}  {}", entry.at, sentence(&entry)))?,
-            // A later gateway may write what we do not know yet.
-            Err(_) => screen.line(format_args!("{}  {}", visible::line(&event.kind), visible::line(&event.data)))?,
+        match serde_json::from_str::<AuditEntry>(&event.data) {
+            Ok(entry) => screen.line(format_args!("{}  {}", entry.at, describe_entry(&entry)))?,
+            // A later release may write events that this one does not know.
+            Err(_) => screen.line(format_args!(
+                "{}  {}",
+                escape::escape_line(&event.kind),
+                escape::escape_line(&event.data)
+            ))?,
         }
         Ok(())
     }

@@ -1,54 +1,54 @@
-//! `sluice freeze` and `sluice unfreeze`: the brake.
+//! `sluice freeze` and `sluice unfreeze`: stop everything, one agent or one service.
 
 use clap::Args;
 use serde_json::{Value, json};
 use sluice_core::{AgentName, ServiceName};
 
-use crate::client::{Ask, Reach, shown, text};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
+use crate::client::{ApiRequest, GatewayArgs, display_field, text_field};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
 
-/// What the gateway says where a connection stands still by itself.
+/// The error code for a connection that has stopped on its own.
 const STOPPED: &str = "service.stopped";
 
-/// What the gateway says where the database is not trusted.
+/// The error code for a database that is not trusted.
 const SUSPECTED: &str = "recovery.required";
 
-/// Stop everything, one agent or one service.
+/// Freeze everything, one agent or one service.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Examples:\n  sluice freeze --reason 'something is wrong'\n  sluice freeze --agent bookkeeper --reason 'looks odd'\n  sluice unfreeze"
 )]
-pub(crate) struct Freeze {
+pub(crate) struct FreezeCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
     #[command(flatten)]
-    scope: Scope,
-    /// Why
+    scope: FreezeScopeArgs,
+    /// Reason, shown to people and kept in the audit log
     #[arg(long, default_value = "")]
     reason: String,
-    /// For machines: the answer of the API
+    /// Print the API response as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Let go again what was frozen.
+/// Lift a freeze.
 #[derive(Debug, Args)]
 #[command(before_help = "Examples:\n  sluice unfreeze\n  sluice unfreeze --agent bookkeeper")]
-pub(crate) struct Unfreeze {
+pub(crate) struct UnfreezeCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
     #[command(flatten)]
-    scope: Scope,
-    /// For machines
+    scope: FreezeScopeArgs,
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What; everything if neither is named.
+/// What to freeze; everything if neither option is given.
 #[derive(Debug, Args)]
-struct Scope {
-    /// `all`: everything, which is also what no scope means
+struct FreezeScopeArgs {
+    /// `all`: everything; same as giving no scope
     #[arg(value_name = "all", value_parser = ["all"], conflicts_with_all = ["agent", "service"])]
     everything: Option<String>,
     /// Only this agent
@@ -59,8 +59,8 @@ struct Scope {
     service: Option<ServiceName>,
 }
 
-impl Scope {
-    /// As the gateway calls it.
+impl FreezeScopeArgs {
+    /// The scope as the gateway names it.
     fn word(&self) -> String {
         match (&self.agent, &self.service) {
             (Some(agent), _) => format!("agent {agent}"),
@@ -70,48 +70,50 @@ impl Scope {
     }
 }
 
-impl Freeze {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl FreezeCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let screen = &screen.naming("scope");
-        let client = self.reach.operator()?;
+        let client = self.reach.open_operator_client()?;
         let body = json!({"agent": self.scope.agent, "service": self.scope.service, "reason": self.reason});
-        let frozen = client.ask(&Ask::post("/v1/freezes").body(body).stops())?;
+        let frozen = client.send(&ApiRequest::post("/v1/freezes").body(body).via_stop_lane())?;
         if frozen.get("known") == Some(&Value::Bool(false)) {
-            let meant = match text(&frozen, "nearest") {
+            let meant = match text_field(&frozen, "nearest") {
                 "" => String::new(),
-                nearest => format!("; did you mean `{}`?", crate::visible::line(nearest)),
+                nearest => format!("; did you mean `{}`?", crate::escape::escape_line(nearest)),
             };
-            screen.hand(format_args!("warning: nothing here is called {} yet{meant}", shown(&frozen, "scope")))?;
+            screen
+                .print_required(format_args!("warning: no {} is known yet{meant}", display_field(&frozen, "scope")))?;
         }
         if self.json {
             screen.json(&frozen)?;
-            return Ok(Exit::Ok);
+            return Ok(CommandExit::Ok);
         }
-        screen.line(format_args!("frozen      {}", shown(&frozen, "scope")))?;
+        screen.line(format_args!("frozen      {}", display_field(&frozen, "scope")))?;
         for hold in frozen.get("in_flight").and_then(Value::as_array).into_iter().flatten() {
-            screen.line(format_args!("on its way  {}", crate::visible::value(hold)))?;
+            screen.line(format_args!("in flight   {}", crate::escape::value(hold)))?;
         }
-        screen.note("nothing new starts; sluice unfreeze lifts it");
-        Ok(Exit::Ok)
+        screen.note("no new write starts; to lift the freeze: sluice unfreeze");
+        Ok(CommandExit::Ok)
     }
 }
 
-impl Unfreeze {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl UnfreezeCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let screen = &screen.naming("scope");
-        let client = self.reach.operator()?;
+        let client = self.reach.open_operator_client()?;
         let scope = self.scope.word();
-        let ask =
-            Ask::delete("/v1/freezes").with("agent", self.scope.agent).with("service", self.scope.service).stops();
-        client.ask(&ask).map_err(|failure| match failure.exit {
-            Exit::NotFound => {
-                Failure { message: "this is not frozen".into(), ..failure }.hint("sluice status shows what is")
+        let ask = ApiRequest::delete("/v1/freezes")
+            .with("agent", self.scope.agent)
+            .with("service", self.scope.service)
+            .via_stop_lane();
+        client.send(&ask).map_err(|failure| match failure.exit {
+            CommandExit::NotFound => {
+                CliError { message: "this is not frozen".into(), ..failure }.hint("see what is frozen: sluice status")
             }
-            _ if failure.problem.as_ref().is_some_and(|problem| text(problem, "code") == STOPPED) => {
-                failure.hint("nobody froze it: sluice services resume NAME or sluice connect NAME lets it go on")
-            }
-            _ if failure.problem.as_ref().is_some_and(|problem| text(problem, "code") == SUSPECTED) => {
-                failure.hint("nobody froze it: sluice recover shows what was found and how to decide")
+            _ if failure.problem.as_ref().is_some_and(|problem| text_field(problem, "code") == STOPPED) => failure
+                .hint("it stopped on its own; to start it again: sluice services resume NAME or sluice connect NAME"),
+            _ if failure.problem.as_ref().is_some_and(|problem| text_field(problem, "code") == SUSPECTED) => {
+                failure.hint("the gateway froze itself; to see what was found and decide: sluice recover")
             }
             _ => failure,
         })?;
@@ -119,15 +121,17 @@ impl Unfreeze {
             screen.json(&json!({"scope": scope, "frozen": false}))?;
         }
         screen.note("the freeze is lifted");
-        let left = client.ask(&Ask::get("/v1/freezes").stops()).unwrap_or_default();
+        let left = client.send(&ApiRequest::get("/v1/freezes").via_stop_lane()).unwrap_or_default();
         let left = left.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        for brake in left.iter().filter(|left| text(left, "scope") == scope && !text(left, "connection").is_empty()) {
-            let (why, name) = (shown(brake, "reason"), shown(brake, "connection"));
+        for brake in
+            left.iter().filter(|left| text_field(left, "scope") == scope && !text_field(left, "connection").is_empty())
+        {
+            let (why, name) = (display_field(brake, "reason"), display_field(brake, "connection"));
             screen.note(format_args!(
-                "{scope} still stands: {why} (sluice services resume {name}, sluice connect {name})"
+                "{scope} is still stopped: {why} (to start it: sluice services resume {name}, sluice connect {name})"
             ));
         }
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 }
 
@@ -138,17 +142,17 @@ mod tests {
     use super::*;
 
     #[derive(Debug, clap::Parser)]
-    struct FreezeCommand {
+    struct FreezeCli {
         #[command(flatten)]
-        freeze: Freeze,
+        freeze: FreezeCommand,
     }
 
     fn parse(arguments: &[&str]) -> Result<String, clap::Error> {
         let arguments = std::iter::once(&"freeze").chain(arguments);
-        FreezeCommand::try_parse_from(arguments).map(|command| command.freeze.scope.word())
+        FreezeCli::try_parse_from(arguments).map(|command| command.freeze.scope.word())
     }
 
-    /// Somebody in a hurry types what the documentation calls it.
+    /// A person in a hurry types what the documentation says.
     #[test]
     fn all_may_be_named_and_never_widens_a_narrower_scope() {
         assert_eq!(parse(&[]).unwrap(), "all");

@@ -1,9 +1,9 @@
-//! `sluice mcp`: the stdio bridge, for clients that start their servers as programs.
+//! `sluice mcp`: the stdio bridge, for clients that start MCP servers as programs.
 //!
 //! Takes JSON-RPC messages on standard input, one per line; gives the gateway's answers on standard output. Promise:
-//! nothing else is ever written there; the key comes from a variable or a private file and goes to the gateway only; a
-//! gateway that comes back is found again; a call that may have arrived is never sent twice. A request that the client
-//! takes back is closed and not answered; what the gateway has accepted by then stays accepted.
+//! nothing else is written there; the key comes from a variable or a private file and goes to the gateway only; the
+//! bridge reconnects when the gateway comes back; a call that may have arrived is never sent twice. A request that the
+//! client cancels is closed and not answered; what the gateway has accepted by then stays accepted.
 
 mod relay;
 mod wire;
@@ -15,43 +15,43 @@ use clap::Args;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use self::relay::{Ended, Kind, Relay};
-use crate::client::{Reach, Whose};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
+use self::relay::{McpBridgeEnd, McpMessageKind, McpRelay};
+use crate::client::{ClientCredentialKind, GatewayArgs};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
 
-/// Most messages under way at once.
+/// Most messages in progress at once.
 const UNDER_WAY: usize = 64;
 /// Longest message, in bytes.
 const LONGEST: usize = 64 << 20;
 
-/// Speak MCP on standard input and output, for clients that start programs.
+/// Run an MCP server on stdin and stdout, for clients that start programs.
 ///
-/// The key comes from SLUICE_AGENT_KEY or the file SLUICE_AGENT_KEY_FILE names, the address from SLUICE_URL or the
-/// configuration. Ends with 10 when the gateway does not accept the key.
+/// The key comes from SLUICE_AGENT_KEY or the file in SLUICE_AGENT_KEY_FILE, the address from SLUICE_URL or the
+/// configuration. Exit code 10 if the gateway does not accept the key.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Examples:\n  SLUICE_AGENT_KEY_FILE=data/agents/assistant.key sluice mcp\n  sluice setup claude-desktop --key-file data/agents/assistant.key"
 )]
-pub(crate) struct Mcp {
+pub(crate) struct McpCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
 }
 
-impl Mcp {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let (runtime, wire) = self.reach.client(Whose::Agent)?.into_wire();
+impl McpCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
+        let (runtime, wire) = self.reach.open_client(ClientCredentialKind::Agent)?.into_wire();
         let (lines, heard) = mpsc::channel(UNDER_WAY);
-        // A thread of its own: standard input cannot be waited for together with other things.
+        // A thread of its own: standard input cannot be polled together with other sources.
         std::thread::spawn(move || listen(&lines));
-        let relay = Arc::new(Relay::new(wire, Box::new(say)));
+        let relay = Arc::new(McpRelay::new(wire, Box::new(say)));
         let ended = runtime.block_on(serve(&relay, heard));
         runtime.shutdown_background();
         match ended {
-            Ended::Closed => Ok(Exit::Ok),
-            Ended::Refused(why) => {
+            McpBridgeEnd::Closed => Ok(CommandExit::Ok),
+            McpBridgeEnd::Refused(why) => {
                 screen.note(format_args!("the gateway does not accept the key: {why}"));
-                Ok(Exit::CredentialRefused)
+                Ok(CommandExit::CredentialRefused)
             }
         }
     }
@@ -79,8 +79,8 @@ fn say(message: &str) -> bool {
     output.write_all(message.as_bytes()).and_then(|()| output.write_all(b"\n")).and_then(|()| output.flush()).is_ok()
 }
 
-/// Hands messages on, many at once, until there are no more or the key is refused.
-async fn serve(relay: &Arc<Relay>, mut heard: mpsc::Receiver<String>) -> Ended {
+/// Forwards messages, many at once, until there are no more or the key is refused.
+async fn serve(relay: &Arc<McpRelay>, mut heard: mpsc::Receiver<String>) -> McpBridgeEnd {
     let mut under_way = JoinSet::new();
     loop {
         tokio::select! {
@@ -88,15 +88,15 @@ async fn serve(relay: &Arc<Relay>, mut heard: mpsc::Receiver<String>) -> Ended {
                 Some(line) => {
                     if let Some(message) = relay.read(&line) {
                         match message.kind {
-                            Kind::Opening => {
-                                // What follows an opening may rest on its answer.
-                                relay.pass(message).await;
+                            McpMessageKind::Opening => {
+                                // Later messages may depend on the answer to the opening one.
+                                relay.forward(message).await;
                                 let listening = Arc::clone(relay);
                                 under_way.spawn(async move { listening.listen().await });
                             }
-                            Kind::Other => {
+                            McpMessageKind::Other => {
                                 let relay = Arc::clone(relay);
-                                under_way.spawn(async move { relay.pass(message).await });
+                                under_way.spawn(async move { relay.forward(message).await });
                             }
                         }
                     }
@@ -106,11 +106,11 @@ async fn serve(relay: &Arc<Relay>, mut heard: mpsc::Receiver<String>) -> Ended {
             Some(_) = under_way.join_next(), if !under_way.is_empty() => {}
         }
         if let Some(why) = relay.refused() {
-            return Ended::Refused(why);
+            return McpBridgeEnd::Refused(why);
         }
     }
     relay.finish();
     while under_way.join_next().await.is_some() {}
     relay.end().await;
-    relay.refused().map_or(Ended::Closed, Ended::Refused)
+    relay.refused().map_or(McpBridgeEnd::Closed, McpBridgeEnd::Refused)
 }

@@ -1,170 +1,174 @@
-//! `sluice mounts`: servers of others behind the gate.
+//! `sluice mounts`: third-party MCP servers behind the gate.
 
 mod add;
 mod differences;
 mod file;
-mod taking;
+mod reload;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use sluice_core::Span;
-use sluice_gateway::config::Mount;
+use sluice_core::Millis;
+use sluice_gateway::config::MountConfig;
 
-use crate::client::{Ask, Client, Reach, encode, entries, shown, text};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
-use crate::table::Table;
-use crate::visible;
-use crate::watch::{self, Listing};
+use crate::client::{ApiRequest, GatewayArgs, GatewayClient, display_field, encode, entries, text_field};
+use crate::console::CommandConsole;
+use crate::escape;
+use crate::failure::{CliError, CommandExit};
+use crate::table::TextTable;
+use crate::watch::{self, ListArgs};
 
-/// List, add, remove, test and accept servers of others behind the gate.
+/// List, add, remove, test and accept third-party MCP servers behind the gate.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
     before_help = "Examples:\n  sluice mounts add examples/mounts/time.yaml --set installed=/opt/mcp --set python=/usr\n  sluice mounts list\n  sluice mounts test time\n  sluice mounts diff time\n  sluice mounts accept time get_current_time"
 )]
-pub(crate) struct Mounts {
+pub(crate) struct MountsCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: MountsSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    /// List servers and how they are
+enum MountsSubcommand {
+    /// List servers and their state
     #[command(before_help = "Examples:\n  sluice mounts list\n  sluice mounts list --watch")]
     List {
         #[command(flatten)]
-        listing: Listing,
+        listing: ListArgs,
     },
     /// Show one server and its tools
     #[command(before_help = "Examples:\n  sluice mounts show git")]
     Show {
         #[command(flatten)]
-        one: One,
+        one: MountsNameArgs,
     },
-    /// Put a server into sluice.yaml, from a recipe or by hand; a running gateway takes it up at once
+    /// Add a server to sluice.yaml, from a recipe or from options; a running gateway loads it immediately
     #[command(
         before_help = "Examples:\n  sluice mounts add examples/mounts/git.yaml --set installed=/opt/mcp --set folder=/srv/repo\n  sluice mounts add weather --at https://mcp.weather.example/mcp --secret weather/key\n  sluice mounts add notes --write /srv/notes -- /opt/mcp/bin/notes-server --root /srv/notes"
     )]
-    Add(add::Add),
-    /// Take a server out of sluice.yaml; a running gateway ends it at once and cancels what is held for it
+    Add(add::MountsAddArgs),
+    /// Remove a server from sluice.yaml; a running gateway stops it immediately and cancels the writes held for it
     #[command(before_help = "Examples:\n  sluice mounts remove git")]
     Remove {
-        /// Its name
+        /// Name of the server
         name: String,
     },
-    /// Have the gateway take up what sluice.yaml says of the mounts now
+    /// Make the gateway reload `mounts` from sluice.yaml
     #[command(before_help = "Examples:\n  sluice mounts reload")]
     Reload {
-        /// For machines: the answer of the API
+        /// Print the API response as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Look at a server now: start it if it is down, list its tools again
+    /// Test a server now: start it if it is down, and list its tools again
     #[command(before_help = "Examples:\n  sluice mounts test git")]
     Test {
         #[command(flatten)]
-        one: One,
+        one: MountsNameArgs,
     },
-    /// Show what has changed about tools that wait for a person
+    /// Show what changed in tools that wait for a person
     #[command(before_help = "Examples:\n  sluice mounts diff git\n  sluice mounts diff git git_commit")]
     Diff {
         #[command(flatten)]
-        one: One,
-        /// Only these
+        one: MountsNameArgs,
+        /// Only these tools
         tools: Vec<String>,
     },
-    /// Accept changed, new or suspicious tools, after showing the difference; or that tools only read
+    /// Accept changed, new or suspicious tools, after showing the difference; or mark tools as read-only
     #[command(
         before_help = "Examples:\n  sluice mounts accept git git_commit\n  sluice mounts accept git --all --yes\n  sluice mounts accept git git_status git_log --read-only\n  sluice mounts accept git git_status --write"
     )]
     Accept {
         #[command(flatten)]
-        one: One,
-        /// These tools
+        one: MountsNameArgs,
+        /// Tools to accept
         #[arg(required_unless_present = "all")]
         tools: Vec<String>,
-        /// Every tool that waits; with --read-only every tool whose server says that it only reads
+        /// Every tool that waits; with --read-only, every tool that its server declares as read-only
         #[arg(long, conflicts_with = "tools")]
         all: bool,
-        /// They only read: they are answered at once and count as reads for rules. Until this is said, a tool is a write
+        /// Mark as read-only: answered immediately and judged as reads. Until then, a tool counts as a write
         #[arg(long, conflicts_with = "write")]
         read_only: bool,
-        /// They write, whatever was accepted before
+        /// Mark as writes, whatever was accepted before
         #[arg(long)]
         write: bool,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
 }
 
 #[derive(Debug, Args)]
-struct One {
-    /// Its name
+struct MountsNameArgs {
+    /// Name of the server
     name: String,
-    /// For machines: the answer of the API
+    /// Print the API response as JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Mounts {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl MountsCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let reach = self.reach;
         match self.verb {
-            Verb::Add(add) => add.run(&reach, screen),
-            Verb::Remove { name } => remove(&reach, screen, &name),
-            verb => verb.ask(&reach.operator()?, screen),
+            MountsSubcommand::Add(add) => add.run(&reach, screen),
+            MountsSubcommand::Remove { name } => remove(&reach, screen, &name),
+            verb => verb.ask(&reach.open_operator_client()?, screen),
         }
     }
 }
 
-/// Takes a server out of the file, and has the gateway end it.
-fn remove(reach: &Reach, screen: &Screen, name: &str) -> Result<Exit, Failure> {
+/// Removes a server from the file, and makes the gateway stop it.
+fn remove(reach: &GatewayArgs, screen: &CommandConsole, name: &str) -> Result<CommandExit, CliError> {
     let unknown = || {
-        Failure::new(Exit::NotFound, format!("sluice.yaml has no mount `{}` on lines of its own", visible::line(name)))
-            .hint("sluice mounts list; one that is written otherwise is taken out by hand, then: sluice mounts reload")
+        CliError::new(
+            CommandExit::NotFound,
+            format!("sluice.yaml has no mount `{}` on separate lines", escape::escape_line(name)),
+        )
+        .hint("see the mounts: sluice mounts list; remove one in another form by hand, then: sluice mounts reload")
     };
     let changed = file::change(reach.which(), screen, |text| file::without(text, name).ok_or_else(unknown))?;
-    let left = |before: &Vec<_>| changed.after.iter().eq(before.iter().filter(|mount: &&Mount| mount.name != name));
+    let left =
+        |before: &Vec<_>| changed.after.iter().eq(before.iter().filter(|mount: &&MountConfig| mount.name != name));
     let only_that = changed.before.as_ref().is_none_or(left);
     if !only_that || changed.after.iter().any(|mount| mount.name == name) {
-        return Err(changed.put_back("something else would have gone with it"));
+        return Err(changed.put_back("the change would have removed something else too"));
     }
-    taking::up(reach, screen, &changed.file, Vec::new())
+    reload::reload_and_show(reach, screen, &changed.file, Vec::new())
 }
 
-impl Verb {
-    fn ask(self, client: &Client, screen: &Screen) -> Result<Exit, Failure> {
+impl MountsSubcommand {
+    fn ask(self, client: &GatewayClient, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         match self {
-            // Both begin with the file and were dealt with before.
-            Self::Add(_) | Self::Remove { .. } => Ok(Exit::Ok),
+            // Both edit the file and were handled before.
+            Self::Add(_) | Self::Remove { .. } => Ok(CommandExit::Ok),
             Self::Reload { json } => {
-                let done = client.ask(&Ask::post("/v1/mounts/reload").waits(Span::from_mins(5)))?;
+                let done = client.send(&ApiRequest::post("/v1/mounts/reload").with_wait(Millis::from_mins(5)))?;
                 if json {
                     screen.json(&done)?;
                 } else {
-                    taking::tell(screen, &done)?;
+                    reload::print_reload(screen, &done)?;
                 }
-                Ok(Exit::Ok)
+                Ok(CommandExit::Ok)
             }
             Self::List { listing } => {
-                let fetch = || client.whole("/v1/mounts");
+                let fetch = || client.get_all("/v1/mounts");
                 watch::show(client, screen, listing, fetch, |list| table(list, screen))
             }
-            Self::Show { one } => say(screen, &one, &client.ask(&Ask::get(path(&one.name, "")))?),
+            Self::Show { one } => say(screen, &one, &client.send(&ApiRequest::get(path(&one.name, "")))?),
             Self::Test { one } => {
-                let mount = client.ask(&Ask::post(path(&one.name, "/test")))?;
+                let mount = client.send(&ApiRequest::post(path(&one.name, "/test")))?;
                 say(screen, &one, &mount)?;
-                Ok(if text(&mount, "state") == "open" { Exit::Ok } else { Exit::Failed })
+                Ok(if text_field(&mount, "state") == "open" { CommandExit::Ok } else { CommandExit::Failed })
             }
             Self::Diff { one, tools } => diff(client, screen, &one, &tools),
             Self::Accept { one, tools, all: _, read_only, write, yes } => {
                 let effect = match (read_only, write) {
-                    (true, _) => Some(Said::ReadOnly),
-                    (false, true) => Some(Said::Write),
+                    (true, _) => Some(StatedToolEffect::ReadOnly),
+                    (false, true) => Some(StatedToolEffect::Write),
                     (false, false) => None,
                 };
                 accept(client, screen, &one, (&tools, effect), yes)
@@ -177,43 +181,48 @@ fn path(name: &str, rest: &str) -> String {
     format!("/v1/mounts/{}{rest}", encode(name))
 }
 
-/// What waits, of these tools or of all.
-fn waiting(client: &Client, one: &One, tools: &[String]) -> Result<Vec<Value>, Failure> {
-    let found = client.ask(&Ask::get(path(&one.name, "/waiting")))?;
+/// The waiting tools, of those named or of all.
+fn waiting(client: &GatewayClient, one: &MountsNameArgs, tools: &[String]) -> Result<Vec<Value>, CliError> {
+    let found = client.send(&ApiRequest::get(path(&one.name, "/waiting")))?;
     let list = found.get("tools").and_then(Value::as_array).cloned().unwrap_or_default();
-    if let Some(missing) = tools.iter().find(|name| !list.iter().any(|tool| text(tool, "tool") == **name)) {
-        return Err(Failure::new(Exit::NotFound, format!("`{}` has no tool `{missing}` that waits", one.name)));
+    if let Some(missing) = tools.iter().find(|name| !list.iter().any(|tool| text_field(tool, "tool") == **name)) {
+        return Err(CliError::new(CommandExit::NotFound, format!("`{}` has no tool `{missing}` that waits", one.name)));
     }
     Ok(list
         .into_iter()
-        .filter(|tool| tools.is_empty() || tools.iter().any(|name| name == text(tool, "tool")))
+        .filter(|tool| tools.is_empty() || tools.iter().any(|name| name == text_field(tool, "tool")))
         .collect())
 }
 
-fn diff(client: &Client, screen: &Screen, one: &One, tools: &[String]) -> Result<Exit, Failure> {
+fn diff(
+    client: &GatewayClient,
+    screen: &CommandConsole,
+    one: &MountsNameArgs,
+    tools: &[String],
+) -> Result<CommandExit, CliError> {
     let found = waiting(client, one, tools)?;
     if one.json {
         screen.json(&json!({"data": found}))?;
-        return Ok(Exit::Ok);
+        return Ok(CommandExit::Ok);
     }
     if found.is_empty() {
-        screen.note(format_args!("nothing of `{}` waits for a person", one.name));
+        screen.note(format_args!("no tool of `{}` waits for a person", one.name));
     }
     found.iter().try_for_each(|tool| show_difference(screen, tool))?;
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
-fn show_difference(screen: &Screen, tool: &Value) -> Result<(), Failure> {
-    let because = match text(tool, "state") {
-        "suspicious" => "it looks like an attack on agents; if accepted, its description stays withheld",
-        "new" => "it was not there when the others were accepted",
+fn show_difference(screen: &CommandConsole, tool: &Value) -> Result<(), CliError> {
+    let because = match text_field(tool, "state") {
+        "suspicious" => "it looks like an attack on agents; its description stays withheld even if accepted",
+        "new" => "it did not exist when the other tools were accepted",
         "open" | "gone" => "its accepted definition",
-        _ => "it is not what was accepted",
+        _ => "it differs from what was accepted",
     };
-    screen.line(format_args!("{}: {} ({because})", shown(tool, "tool"), shown(tool, "state")))?;
+    screen.line(format_args!("{}: {} ({because})", display_field(tool, "tool"), display_field(tool, "state")))?;
     let nothing = Value::Null;
     let (accepted, waiting) = (tool.get("accepted").unwrap_or(&nothing), tool.get("waiting"));
-    // Where nothing waits, the accepted definition is shown whole.
+    // If nothing waits, the accepted definition is shown in full.
     let (before, after) = waiting.map_or((&nothing, accepted), |waiting| (accepted, waiting));
     for line in differences::lines(before, after) {
         screen.line(format_args!("  {line}"))?;
@@ -221,43 +230,51 @@ fn show_difference(screen: &Screen, tool: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a person says about the effect of tools.
+/// What a person states about the effect of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum StatedToolEffect {
     ReadOnly,
     Write,
 }
 
-/// The tools a word about their effect is about: the named ones, or all to which it can be said.
-fn meant(client: &Client, one: &One, tools: &[String], said: Said) -> Result<Vec<Value>, Failure> {
-    let found = client.ask(&Ask::get(path(&one.name, "/waiting")).with("all", Some(true)))?;
+/// The tools that a statement about effects applies to: the named ones, or all to which it can apply.
+fn select_tools(
+    client: &GatewayClient,
+    one: &MountsNameArgs,
+    tools: &[String],
+    said: StatedToolEffect,
+) -> Result<Vec<Value>, CliError> {
+    let found = client.send(&ApiRequest::get(path(&one.name, "/waiting")).with("all", Some(true)))?;
     let list = found.get("tools").and_then(Value::as_array).cloned().unwrap_or_default();
-    if let Some(missing) = tools.iter().find(|name| !list.iter().any(|tool| text(tool, "tool") == **name)) {
-        return Err(Failure::new(Exit::NotFound, format!("`{}` has no tool `{}`", one.name, visible::line(missing))));
+    if let Some(missing) = tools.iter().find(|name| !list.iter().any(|tool| text_field(tool, "tool") == **name)) {
+        return Err(CliError::new(
+            CommandExit::NotFound,
+            format!("`{}` has no tool `{}`", one.name, escape::escape_line(missing)),
+        ));
     }
     let is_read = |tool: &Value| tool.get("read_only_by").is_some();
     let fits = |tool: &Value| match said {
-        Said::ReadOnly => tool.get("claims_to_read") == Some(&Value::Bool(true)) && !is_read(tool),
-        Said::Write => is_read(tool),
+        StatedToolEffect::ReadOnly => tool.get("claims_to_read") == Some(&Value::Bool(true)) && !is_read(tool),
+        StatedToolEffect::Write => is_read(tool),
     };
-    let named = |tool: &Value| tools.iter().any(|name| name == text(tool, "tool"));
+    let named = |tool: &Value| tools.iter().any(|name| name == text_field(tool, "tool"));
     Ok(list.into_iter().filter(|tool| if tools.is_empty() { fits(tool) } else { named(tool) }).collect())
 }
 
 fn accept(
-    client: &Client,
-    screen: &Screen,
-    one: &One,
-    (tools, said): (&[String], Option<Said>),
+    client: &GatewayClient,
+    screen: &CommandConsole,
+    one: &MountsNameArgs,
+    (tools, said): (&[String], Option<StatedToolEffect>),
     yes: bool,
-) -> Result<Exit, Failure> {
+) -> Result<CommandExit, CliError> {
     let found = match said {
         None => waiting(client, one, tools)?,
-        Some(said) => meant(client, one, tools, said)?,
+        Some(said) => select_tools(client, one, tools, said)?,
     };
     if found.is_empty() {
-        screen.note(format_args!("nothing of `{}` waits for a person", one.name));
-        return Ok(Exit::Ok);
+        screen.note(format_args!("no tool of `{}` waits for a person", one.name));
+        return Ok(CommandExit::Ok);
     }
     if !one.json {
         found.iter().try_for_each(|tool| show_difference(screen, tool))?;
@@ -266,79 +283,79 @@ fn accept(
         let them = if found.len() == 1 { "it" } else { "them" };
         let question = match said {
             None => format!("Let agents use {them} as shown?"),
-            Some(Said::ReadOnly) => {
-                format!("Does reading as shown change nothing, so that agents use {them} without a hold?")
+            Some(StatedToolEffect::ReadOnly) => {
+                format!("Do the calls shown change nothing, so that agents can use {them} without a hold?")
             }
-            Some(Said::Write) => format!("Treat {them} as writes from now on?"),
+            Some(StatedToolEffect::Write) => format!("Treat {them} as writes from now on?"),
         };
-        screen.ask(&question, "--yes")?;
+        screen.confirm(&question, "--yes")?;
     }
-    let digest = |tool: &Value| match text(tool, "digest") {
-        "" => text(tool, "accepted_digest").to_owned(),
+    let digest = |tool: &Value| match text_field(tool, "digest") {
+        "" => text_field(tool, "accepted_digest").to_owned(),
         waiting => waiting.to_owned(),
     };
     let tools: Vec<Value> =
-        found.iter().map(|tool| json!({"tool": text(tool, "tool"), "digest": digest(tool)})).collect();
+        found.iter().map(|tool| json!({"tool": text_field(tool, "tool"), "digest": digest(tool)})).collect();
     let body = match said {
         None => json!({"tools": tools}),
-        Some(said) => json!({"tools": tools, "read_only": said == Said::ReadOnly}),
+        Some(said) => json!({"tools": tools, "read_only": said == StatedToolEffect::ReadOnly}),
     };
-    say(screen, one, &client.ask(&Ask::post(path(&one.name, "/accept")).body(body))?)
+    say(screen, one, &client.send(&ApiRequest::post(path(&one.name, "/accept")).body(body))?)
 }
 
-fn say(screen: &Screen, one: &One, mount: &Value) -> Result<Exit, Failure> {
+fn say(screen: &CommandConsole, one: &MountsNameArgs, mount: &Value) -> Result<CommandExit, CliError> {
     if one.json {
         screen.json(mount)?;
-        return Ok(Exit::Ok);
+        return Ok(CommandExit::Ok);
     }
     let line = |name: &str, value: String| screen.line(format_args!("{name:<10} {value}"));
-    line("mount", format!("{}, a {}", shown(mount, "name"), shown(mount, "way")))?;
-    let why = mount.get("reason").map(|_| format!(": {}", shown(mount, "reason"))).unwrap_or_default();
-    line("state", format!("{} since {}{why}", shown(mount, "state"), shown(mount, "since")))?;
+    line("mount", format!("{} ({})", display_field(mount, "name"), display_field(mount, "way")))?;
+    let why = mount.get("reason").map(|_| format!(": {}", display_field(mount, "reason"))).unwrap_or_default();
+    line("state", format!("{} since {}{why}", display_field(mount, "state"), display_field(mount, "since")))?;
     if mount.get("server").is_some() {
-        line("server", format!("{}, revision {}", shown(mount, "server"), shown(mount, "protocol")))?;
+        line("server", format!("{}, revision {}", display_field(mount, "server"), display_field(mount, "protocol")))?;
     }
-    line("restarts", shown(mount, "restarts"))?;
+    line("restarts", display_field(mount, "restarts"))?;
     let missing: Vec<&str> = list(mount, "missing_layers").iter().filter_map(Value::as_str).collect();
     if !missing.is_empty() {
         line("sandbox", format!("without {}", missing.join(", ")))?;
     }
     for refused in list(mount, "refused") {
-        line("refused", format!("{}: {}", shown(refused, "tool"), shown(refused, "reason")))?;
+        line("refused", format!("{}: {}", display_field(refused, "tool"), display_field(refused, "reason")))?;
     }
-    let words = text(mount, "last_words");
-    if text(mount, "state") != "open" && !words.is_empty() {
-        let tail: Vec<String> = visible::lines(words.trim_end()).collect();
+    let words = text_field(mount, "last_words");
+    if text_field(mount, "state") != "open" && !words.is_empty() {
+        let tail: Vec<String> = escape::lines(words.trim_end()).collect();
         for said in tail.iter().rev().take(5).rev() {
-            line("it said", said.clone())?;
+            line("output", said.clone())?;
         }
     }
-    let mut table = Table::new(&["tool", "capability", "effect", "state"]);
+    let mut table = TextTable::new(&["tool", "capability", "effect", "state"]);
     let mut claims = 0;
     for tool in list(mount, "tools") {
-        let cell = |name: &str| tool.get(name).map(|_| shown(tool, name)).unwrap_or_default();
+        let cell = |name: &str| tool.get(name).map(|_| display_field(tool, name)).unwrap_or_default();
         table.row(&[cell("tool"), cell("capability"), cell("effect"), cell("state")]);
         claims +=
             u32::from(tool.get("claims_to_read") == Some(&Value::Bool(true)) && tool.get("read_only_by").is_none());
     }
-    table.print(screen, "it has no tools")?;
+    table.print(screen, "no tools")?;
     if claims > 0 {
         screen.note(format_args!(
-            "{claims} of them only read, says the server; until you accept that they are writes: sluice mounts accept {} --all --read-only",
-            shown(mount, "name")
+            "the server declares {claims} of them as read-only; they count as writes until you accept: sluice mounts accept {} --all --read-only",
+            display_field(mount, "name")
         ));
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn table(found: &Value, screen: &Screen) -> Result<(), Failure> {
-    let mut table = Table::new(&["mount", "way", "state", "server", "tools", "waiting", "restarts", "because"]);
+fn table(found: &Value, screen: &CommandConsole) -> Result<(), CliError> {
+    let mut table = TextTable::new(&["mount", "way", "state", "server", "tools", "waiting", "restarts", "reason"]);
     for mount in entries(found) {
-        let cell = |name: &str| mount.get(name).map(|_| shown(mount, name)).unwrap_or_default();
+        let cell = |name: &str| mount.get(name).map(|_| display_field(mount, name)).unwrap_or_default();
         table.row(&[
             cell("name"),
             cell("way"),
@@ -350,5 +367,5 @@ fn table(found: &Value, screen: &Screen) -> Result<(), Failure> {
             cell("reason"),
         ]);
     }
-    table.print(screen, "there are no mounts: sluice mounts add examples/mounts/time.yaml")
+    table.print(screen, "no mounts; add one: sluice mounts add examples/mounts/time.yaml")
 }

@@ -3,71 +3,85 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::client::{Ask, Reach, shown, text};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
-use crate::visible::{line, value};
+use crate::client::{ApiRequest, GatewayArgs, display_field, text_field};
+use crate::console::CommandConsole;
+use crate::escape::{escape_line, value};
+use crate::failure::{CliError, CommandExit};
 
-/// Say what became of a database that was restored or changed.
+/// Decide what to do with a database that was restored or changed.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Examples:\n  sluice recover\n  sluice recover --restored-from-backup\n  sluice recover --investigate"
 )]
-pub(crate) struct Recover {
+pub(crate) struct RecoverCommand {
     #[command(flatten)]
-    reach: Reach,
-    /// It was restored on purpose: accept the database as it is and lift the freeze; open writes stay with you
+    reach: GatewayArgs,
+    /// It was restored on purpose: accept the database and lift the freeze; open writes wait for you
     #[arg(long, conflicts_with = "investigate")]
     restored_from_backup: bool,
-    /// Nobody knows yet: keep everything frozen and show the evidence
+    /// The cause is unknown: keep everything frozen and show the evidence
     #[arg(long)]
     investigate: bool,
-    /// For machines: the answer of the API
+    /// Print the API response as JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Recover {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl RecoverCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let screen = &screen.naming("standing");
-        let client = self.reach.operator()?;
+        let client = self.reach.open_operator_client()?;
         let decision = match (self.restored_from_backup, self.investigate) {
             (true, _) => Some("restored_from_backup"),
             (_, true) => Some("investigate"),
             (false, false) => None,
         };
-        // What was found is shown as it was before the decision.
-        let before = client.ask(&Ask::get("/v1/recovery").stops())?;
+        // The findings are shown as they were before the decision.
+        let before = client.send(&ApiRequest::get("/v1/recovery").via_stop_lane())?;
         let now = match decision {
-            Some(decision) => client.ask(&Ask::post("/v1/recovery").body(json!({"decision": decision})).stops())?,
+            Some(decision) => {
+                client.send(&ApiRequest::post("/v1/recovery").body(json!({"decision": decision})).via_stop_lane())?
+            }
             None => before.clone(),
         };
         if self.json {
             screen.json(&now)?;
-            return Ok(Exit::Ok);
+            return Ok(CommandExit::Ok);
         }
-        screen.line(format_args!("standing    {}", shown(&now, "standing")))?;
-        screen.line(format_args!("gateway     {}, start {}", shown(&now, "instance"), shown(&now, "epoch")))?;
-        screen.line(format_args!("state file  {}", shown(&now, "state_file")))?;
-        screen.line(format_args!("checkpoints {}", shown(&now, "checkpoints_file")))?;
+        screen.line(format_args!("standing    {}", display_field(&now, "standing")))?;
+        screen.line(format_args!(
+            "gateway     {}, start {}",
+            display_field(&now, "instance"),
+            display_field(&now, "epoch")
+        ))?;
+        screen.line(format_args!("state file  {}", display_field(&now, "state_file")))?;
+        screen.line(format_args!("checkpoints {}", display_field(&now, "checkpoints_file")))?;
         for finding in before.get("findings").and_then(Value::as_array).into_iter().flatten() {
-            screen.line(format_args!("found       {} ({})", shown(finding, "text"), shown(finding, "code")))?;
+            screen.line(format_args!(
+                "found       {} ({})",
+                display_field(finding, "text"),
+                display_field(finding, "code")
+            ))?;
         }
         if before.get("state_file_in_data") == Some(&Value::Bool(true)) {
-            screen.note("the state file lies in the data folder, where a copy of the folder takes it along: set recovery.state_file");
+            screen.note(
+                "the state file is in the data folder, so a copy of the folder includes it: set recovery.state_file",
+            );
         }
         self.advise(&now, screen)
     }
 
-    fn advise(&self, now: &Value, screen: &Screen) -> Result<Exit, Failure> {
+    fn advise(&self, now: &Value, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let others = now.get("suspected_by").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        match (text(now, "standing"), self.restored_from_backup) {
+        match (text_field(now, "standing"), self.restored_from_backup) {
             ("trusted", true) => {
-                screen.note("the database counts as it is; this is on record, and the freeze of this node is lifted");
-                screen.note("what was open waits for you: sluice holds list --state stale,needs_human");
-                screen.note("what was revoked, cancelled or denied after the copy is forgotten: look at sluice keys list and sluice allowances list");
+                screen
+                    .note("the database is accepted; this is in the audit log, and the freeze of this node is lifted");
+                screen.note("open writes wait for you: sluice holds list --state stale,needs_human");
+                screen.note("anything revoked, cancelled or denied after the backup is lost: check sluice keys list and sluice allowances list");
                 for node in others {
-                    screen.note(format_args!("{} suspects the database too: run this at that node", value(node)));
+                    screen
+                        .note(format_args!("{} suspects the database too: run this command on that node", value(node)));
                 }
             }
             ("trusted", false) => screen.note("the database is the one this gateway wrote to last"),
@@ -76,23 +90,24 @@ impl Recover {
                 screen.note(
                     "keep a copy of the data folder, the state file and the checkpoints file before anything else",
                 );
-                screen.note("sluice audit export --out DIR writes the record as it is now");
-                let (state, notes) = (line(text(now, "state_file")), line(text(now, "checkpoints_file")));
+                screen.note("sluice audit export --out DIR exports the current audit log");
+                let (state, notes) =
+                    (escape_line(text_field(now, "state_file")), escape_line(text_field(now, "checkpoints_file")));
                 screen.note(format_args!(
                     "sluice audit verify --against {state} compares it with the last signed checkpoint"
                 ));
                 screen.note(format_args!("sluice audit verify --against {notes} compares it with all of them"));
-                if !text(now, "checkpoint").is_empty() {
-                    screen.line("the last checkpoint that is remembered:")?;
-                    text(now, "checkpoint").lines().try_for_each(|shown| screen.line(line(shown)))?;
+                if !text_field(now, "checkpoint").is_empty() {
+                    screen.line("the last known checkpoint:")?;
+                    text_field(now, "checkpoint").lines().try_for_each(|shown| screen.line(escape_line(shown)))?;
                 }
             }
             (_, _) => {
-                screen.note("everything is frozen and every open write waits for a person; decide which it was:");
-                screen.note("sluice recover --restored-from-backup   a copy was put back on purpose");
-                screen.note("sluice recover --investigate            nobody knows; stays frozen, shows the evidence");
+                screen.note("everything is frozen and every open write waits for a person; decide what happened:");
+                screen.note("sluice recover --restored-from-backup   a backup was restored on purpose");
+                screen.note("sluice recover --investigate            unknown; stays frozen, shows the evidence");
             }
         }
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 }

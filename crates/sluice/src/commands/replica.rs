@@ -1,61 +1,61 @@
-//! `sluice replica`: looking into the copy of a connected service.
+//! `sluice replica`: searches the replica of a connected service.
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use sluice_core::ServiceName;
 
-use crate::client::{Ask, Client, Reach, encode, entries, shown, text};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
-use crate::table::Table;
+use crate::client::{ApiRequest, GatewayArgs, GatewayClient, display_field, encode, entries, text_field};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
+use crate::table::TextTable;
 
-/// Look into the copy of a connected service.
+/// Search the replica of a connected service.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, before_help = "Examples:\n  sluice replica search 'from:li invoice'")]
-pub(crate) struct Replica {
+pub(crate) struct ReplicaCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: ReplicaSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    /// Find messages; the service is not asked
+enum ReplicaSubcommand {
+    /// Find messages, without asking the service
     ///
-    /// Words, "side by side", -absent, begin*, and from: to: subject: label: before: after: is:unread has:attachment.
+    /// Words, "a phrase", -excluded, prefix*, and from: to: subject: label: before: after: is:unread has:attachment.
     #[command(
         before_help = "Examples:\n  sluice replica search 'from:li before:2026-11-01 invoice'\n  sluice replica search 'is:unread' --service gmail --limit 5"
     )]
     Search {
-        /// What to look for
+        /// Search text
         query: String,
-        /// In which service; needed where there are several
+        /// Service to search; needed if there are several
         #[arg(long, value_name = "NAME")]
         service: Option<ServiceName>,
-        /// Most messages
+        /// Maximum number of messages
         #[arg(long, default_value = "20", value_name = "N")]
         limit: u32,
-        /// For machines: the answer of the API
+        /// Print the API response as JSON
         #[arg(long)]
         json: bool,
     },
 }
 
-impl Replica {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let client = self.reach.operator()?;
-        let Verb::Search { query, service, limit, json } = self.verb;
+impl ReplicaCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
+        let client = self.reach.open_operator_client()?;
+        let ReplicaSubcommand::Search { query, service, limit, json } = self.verb;
         let service = service.map_or_else(|| only(&client), |name| Ok(name.to_string()))?;
         let path = format!("/v1/services/{}/messages", encode(&service));
-        let found = client.ask(&Ask::get(path).with("q", Some(query)).with("limit", Some(limit)))?;
+        let found = client.send(&ApiRequest::get(path).with("q", Some(query)).with("limit", Some(limit)))?;
         if json {
             screen.json(&found)?;
-            return Ok(Exit::Ok);
+            return Ok(CommandExit::Ok);
         }
-        let mut table = Table::new(&["received", "from", "subject", "found", "message"]);
+        let mut table = TextTable::new(&["received", "from", "subject", "excerpt", "message"]);
         for message in entries(&found) {
-            let cell = |name| shown(message, name);
+            let cell = |name| display_field(message, name);
             let withheld =
                 if message.get("withheld") == Some(&Value::Bool(true)) { " (withheld from agents)" } else { "" };
             let subject = format!("{}{withheld}", cell("subject"));
@@ -63,22 +63,27 @@ impl Replica {
             let from = checked.map_or_else(|| cell("from"), |said| format!("{} ({said})", cell("from")));
             table.row(&[cell("received_at"), from, subject, cell("snippet"), cell("message_id")]);
         }
-        table.print(screen, "nothing was found")?;
+        table.print(screen, "no messages found")?;
         if found.get("has_more") == Some(&Value::Bool(true)) {
-            screen.note("there are more; see them with --limit");
+            screen.note("there are more; raise --limit");
         }
-        screen.note(format_args!("the copy is as the service was at {}", shown(&found, "synced_at")));
-        Ok(Exit::Ok)
+        screen.note(format_args!("the replica was last synced at {}", display_field(&found, "synced_at")));
+        Ok(CommandExit::Ok)
     }
 }
 
-/// The one service that has a copy.
-fn only(client: &Client) -> Result<String, Failure> {
-    let list = client.whole("/v1/services")?;
+/// The only service that has a replica.
+fn only(client: &GatewayClient) -> Result<String, CliError> {
+    let list = client.get_all("/v1/services")?;
     let mut with_copy = entries(&list).iter().filter(|service| service.get("messages").is_some_and(|n| !n.is_null()));
     match (with_copy.next(), with_copy.next()) {
-        (Some(one), None) => Ok(text(one, "name").to_owned()),
-        (None, _) => Err(Failure::new(Exit::NotFound, "no service is connected").hint("sluice connect NAME")),
-        (Some(_), Some(_)) => Err(Failure::new(Exit::Usage, "several services are connected").hint("--service NAME")),
+        (Some(one), None) => Ok(text_field(one, "name").to_owned()),
+        (None, _) => {
+            Err(CliError::new(CommandExit::NotFound, "no service is connected")
+                .hint("connect one: sluice connect NAME"))
+        }
+        (Some(_), Some(_)) => {
+            Err(CliError::new(CommandExit::Usage, "several services are connected").hint("choose one: --service NAME"))
+        }
     }
 }

@@ -1,125 +1,126 @@
-//! `sluice rollback`: taking back what was done.
+//! `sluice rollback`: undoes writes that were carried out.
 
 use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Value, json};
 use sluice_core::{AgentName, Clock as _};
 
-use crate::client::{Ask, Client, Kind, Reach, shown, text};
+use crate::client::{ApiRequest, GatewayArgs, GatewayClient, ListedIdKind, display_field, text_field};
 use crate::commands::policy::counted;
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
-use crate::span::{Since, since};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
 use crate::system::SystemClock;
-use crate::table::{Table, short_ids};
+use crate::table::{TextTable, short_ids};
+use crate::time_args::{MomentArg, since};
 
-/// Take back writes that were done.
+/// Undo writes that were carried out.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
     before_help = "Examples:\n  sluice rollback --agent bookkeeper --since 2h --dry-run\n  sluice rollback --agent bookkeeper --since 2h\n  sluice rollback plan buf_0193f2\n  sluice rollback apply buf_0193f2 --yes"
 )]
-pub(crate) struct Rollback {
+pub(crate) struct RollbackCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
     #[command(flatten)]
-    everything: Everything,
+    everything: RollbackAgentArgs,
     #[command(subcommand)]
-    verb: Option<Verb>,
+    verb: Option<RollbackSubcommand>,
 }
 
-/// Everything an agent did, without another word.
+/// Options to undo everything an agent did, without a subcommand.
 #[derive(Debug, Args)]
-struct Everything {
-    /// Everything this agent did, at every service
+struct RollbackAgentArgs {
+    /// Undo everything this agent did, at every service
     #[arg(long = "agent", id = "all_of", value_name = "NAME", requires = "all_since")]
     agent: Option<AgentName>,
-    /// Since then: how long ago, or a moment
+    /// Since when: a duration such as `2h`, or a date and time
     #[arg(long = "since", id = "all_since", value_name = "SINCE", value_parser = since, requires = "all_of")]
-    since: Option<Since>,
-    /// Say what it would do; change nothing
+    since: Option<MomentArg>,
+    /// Only show what would be undone; change nothing
     #[arg(long, requires = "all_of")]
     dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long = "yes", short, id = "all_yes", requires = "all_of")]
     yes: bool,
-    /// Also what was changed since, where the service can show the difference
+    /// Also undo writes whose objects were changed since, where the service can show the difference
     #[arg(long = "force", id = "all_force", requires = "all_of")]
     force: bool,
-    /// For machines: the answer of the API
+    /// Print the API response as JSON
     #[arg(long = "json", id = "all_json", requires = "all_of")]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    /// Say what taking back would do; changes nothing
+enum RollbackSubcommand {
+    /// Show what an undo would do; changes nothing
     #[command(
         before_help = "Examples:\n  sluice rollback plan buf_0193f2\n  sluice rollback plan --agent bookkeeper --since 2h"
     )]
     Plan {
         #[command(flatten)]
-        chosen: Chosen,
+        chosen: RollbackSelectionArgs,
     },
-    /// Take writes back: shows the plan, then asks
+    /// Undo writes: shows the plan, then asks for confirmation
     #[command(
         before_help = "Examples:\n  sluice rollback apply buf_0193f2\n  sluice rollback apply --agent bookkeeper --since 2h --yes\n  sluice rollback apply buf_0193f2 --force"
     )]
     Apply {
         #[command(flatten)]
-        chosen: Chosen,
-        /// Do not ask
+        chosen: RollbackSelectionArgs,
+        /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
     },
 }
 
-/// Which writes.
+/// Options that select writes.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("which").required(true)))]
-struct Chosen {
-    /// Ids of writes, or the beginnings of them
+struct RollbackSelectionArgs {
+    /// Hold IDs, or their first characters
     #[arg(group = "which", value_name = "ID")]
     ids: Vec<String>,
     /// Everything this agent did
     #[arg(long, group = "which", value_name = "NAME", requires = "since")]
     agent: Option<AgentName>,
-    /// Since then: how long ago, or a moment
+    /// Since when: a duration such as `2h`, or a date and time
     #[arg(long, value_parser = since, requires = "agent")]
-    since: Option<Since>,
-    /// Only what it did in this session
+    since: Option<MomentArg>,
+    /// Only writes of this session
     #[arg(long, value_name = "SESSION", requires = "agent")]
     session: Option<String>,
-    /// Also what was changed since, where the difference can be shown; it is shown before anything is asked
+    /// Also undo writes whose objects were changed since; the difference is shown before you confirm
     #[arg(long)]
     force: bool,
-    /// For machines: the answer of the API
+    /// Print the API response as JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Rollback {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl RollbackCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let verb = match (self.verb, self.everything) {
-            (Some(verb), Everything { agent: None, .. }) => verb,
-            (None, Everything { agent: agent @ Some(_), since, dry_run, yes, force, json }) => {
-                let chosen = Chosen { ids: Vec::new(), agent, since, session: None, force, json };
-                if dry_run { Verb::Plan { chosen } } else { Verb::Apply { chosen, yes } }
+            (Some(verb), RollbackAgentArgs { agent: None, .. }) => verb,
+            (None, RollbackAgentArgs { agent: agent @ Some(_), since, dry_run, yes, force, json }) => {
+                let chosen = RollbackSelectionArgs { ids: Vec::new(), agent, since, session: None, force, json };
+                if dry_run { RollbackSubcommand::Plan { chosen } } else { RollbackSubcommand::Apply { chosen, yes } }
             }
             (verb, _) => {
-                let what = if verb.is_some() { "two ways to say what is meant" } else { "nothing says what is meant" };
-                return Err(Failure::new(Exit::Usage, what).hint("sluice rollback --agent NAME --since 2h --dry-run"));
+                let what = if verb.is_some() { "the writes are selected twice" } else { "no writes are selected" };
+                return Err(CliError::new(CommandExit::Usage, what)
+                    .hint("for example: sluice rollback --agent NAME --since 2h --dry-run"));
             }
         };
-        let client = self.reach.operator()?;
-        let (Verb::Plan { ref chosen } | Verb::Apply { ref chosen, .. }) = verb;
-        let plan = client.ask(&Ask::post("/v1/rollbacks").body(chosen.body(&client)?))?;
-        let Verb::Apply { yes, .. } = verb else {
+        let client = self.reach.open_operator_client()?;
+        let (RollbackSubcommand::Plan { ref chosen } | RollbackSubcommand::Apply { ref chosen, .. }) = verb;
+        let plan = client.send(&ApiRequest::post("/v1/rollbacks").body(chosen.body(&client)?))?;
+        let RollbackSubcommand::Apply { yes, .. } = verb else {
             if chosen.json {
                 screen.json(&plan)?
             } else {
                 table(&plan, screen)?
             }
-            return Ok(Exit::Ok);
+            return Ok(CommandExit::Ok);
         };
         if !chosen.json {
             table(&plan, screen)?;
@@ -128,34 +129,36 @@ impl Rollback {
         if possible == 0 {
             let forced = steps(&plan).iter().any(|step| step.get("can_be_forced") == Some(&Value::Bool(true)));
             let hint = if forced {
-                "somebody changed it since; to have it back all the same: --force"
+                "it was changed since; to undo the write anyway: --force"
             } else {
-                "the plan says why"
+                "the plan shows the reasons"
             };
-            return Err(Failure::new(Exit::Conflict, "none of this can be taken back").hint(hint));
+            return Err(CliError::new(CommandExit::Conflict, "none of these writes can be undone").hint(hint));
         }
         if !yes {
-            screen.ask(&format!("Take back {}?", counted(possible, "write")), "--yes")?;
+            screen.confirm(&format!("Undo {}?", counted(possible, "write")), "--yes")?;
         }
-        let done = client.ask(&Ask::post("/v1/rollbacks").body(pinned(&plan, chosen.force)))?;
+        let done = client.send(&ApiRequest::post("/v1/rollbacks").body(pinned(&plan, chosen.force)))?;
         if chosen.json {
             screen.json(&done)?;
-            return Ok(Exit::Ok);
+            return Ok(CommandExit::Ok);
         }
         for hold in done.get("buffer_ids").and_then(Value::as_array).into_iter().flatten() {
-            screen.line(crate::visible::value(hold))?;
+            screen.line(crate::escape::value(hold))?;
         }
-        screen.note("these writes take the others back; see how they go: sluice holds list");
-        Ok(Exit::Ok)
+        screen.note("these writes undo the others; follow them: sluice holds list");
+        Ok(CommandExit::Ok)
     }
 }
 
-impl Chosen {
-    /// What asks for the plan.
-    fn body(&self, client: &Client) -> Result<Value, Failure> {
-        let ids: Result<Vec<String>, Failure> = self.ids.iter().map(|typed| client.id(Kind::Holds, typed)).collect();
+impl RollbackSelectionArgs {
+    /// The body of the request for the plan.
+    fn body(&self, client: &GatewayClient) -> Result<Value, CliError> {
+        let ids: Result<Vec<String>, CliError> =
+            self.ids.iter().map(|typed| client.resolve_id(ListedIdKind::Holds, typed)).collect();
         let since = self.since.map(|since| since.at(SystemClock.now()).as_millis());
-        let session = self.session.as_deref().map(|typed| client.id(Kind::Sessions, typed)).transpose()?;
+        let session =
+            self.session.as_deref().map(|typed| client.resolve_id(ListedIdKind::Sessions, typed)).transpose()?;
         Ok(json!({
             "buffer_ids": ids?, "agent": self.agent, "since_ms": since, "session_id": session, "force": self.force,
             "plan_only": true,
@@ -163,9 +166,9 @@ impl Chosen {
     }
 }
 
-/// What was planned and nothing else: writes since then are not taken back unseen.
+/// Only what was planned: writes that were made since then are not undone unseen.
 fn pinned(plan: &Value, force: bool) -> Value {
-    let ids = steps(plan).iter().filter(|step| is_possible(step)).map(|step| text(step, "buffer_id"));
+    let ids = steps(plan).iter().filter(|step| is_possible(step)).map(|step| text_field(step, "buffer_id"));
     json!({"buffer_ids": ids.collect::<Vec<_>>(), "force": force})
 }
 
@@ -177,45 +180,51 @@ fn is_possible(step: &Value) -> bool {
     step.get("possible") == Some(&Value::Bool(true))
 }
 
-fn table(plan: &Value, screen: &Screen) -> Result<(), Failure> {
-    let ids: Vec<String> = steps(plan).iter().map(|step| text(step, "buffer_id").to_owned()).collect();
-    let mut table = Table::new(&["hold", "capability", "can be taken back", "until", "why not"]);
+fn table(plan: &Value, screen: &CommandConsole) -> Result<(), CliError> {
+    let ids: Vec<String> = steps(plan).iter().map(|step| text_field(step, "buffer_id").to_owned()).collect();
+    let mut table = TextTable::new(&["hold", "capability", "can be undone", "until", "reason"]);
     for (step, id) in steps(plan).iter().zip(short_ids(screen, &ids)) {
         let possible = if is_possible(step) { "yes" } else { "no" };
-        table.row(&[id, shown(step, "capability"), possible.into(), shown(step, "until"), why(step)]);
+        table.row(&[id, display_field(step, "capability"), possible.into(), display_field(step, "until"), why(step)]);
     }
-    table.print(screen, "there is nothing to take back")?;
+    table.print(screen, "there is nothing to undo")?;
     steps(plan).iter().zip(short_ids(screen, &ids)).try_for_each(|(step, id)| files(step, &id, screen))?;
     for step in steps(plan) {
         for words in step.get("difference").and_then(Value::as_array).into_iter().flatten() {
-            screen.line(format_args!("differs   {}: {}", shown(step, "buffer_id"), crate::visible::value(words)))?;
+            screen.line(format_args!(
+                "differs   {}: {}",
+                display_field(step, "buffer_id"),
+                crate::escape::value(words)
+            ))?;
         }
     }
     Ok(())
 }
 
-/// Why a step is not possible, with who was faster.
+/// Why a step is not possible, and who undid it before.
 fn why(step: &Value) -> String {
     match step.get("undone_at") {
-        Some(_) => format!("taken back already, by {} at {}", shown(step, "undone_by"), shown(step, "undone_at")),
-        None => shown(step, "why"),
+        Some(_) => {
+            format!("already undone by {} at {}", display_field(step, "undone_by"), display_field(step, "undone_at"))
+        }
+        None => display_field(step, "why"),
     }
 }
 
-/// The files of a step, and what would be lost where somebody changed one since.
-fn files(step: &Value, id: &str, screen: &Screen) -> Result<(), Failure> {
+/// The files of a step, and what would be lost where a file was changed since.
+fn files(step: &Value, id: &str, screen: &CommandConsole) -> Result<(), CliError> {
     for file in step.get("files").and_then(Value::as_array).into_iter().flatten() {
-        let path = crate::visible::line(text(file, "path")).to_string();
-        let says = match text(file, "does") {
-            "restore" => "its old content comes back".to_owned(),
-            "remove" => "it is removed: it was not there before".to_owned(),
-            "nothing" => "it is as it was before".to_owned(),
-            "changed" => "changed since, or the client did not report what it left".to_owned(),
-            _ => format!("cannot be taken back: {}", crate::visible::line(text(file, "why"))),
+        let path = crate::escape::escape_line(text_field(file, "path")).to_string();
+        let says = match text_field(file, "does") {
+            "restore" => "its old content is restored".to_owned(),
+            "remove" => "it is removed: it did not exist before".to_owned(),
+            "nothing" => "it is unchanged".to_owned(),
+            "changed" => "changed since, or the client did not report the result".to_owned(),
+            _ => format!("cannot be undone: {}", crate::escape::escape_line(text_field(file, "why"))),
         };
         screen.line(format_args!("{id}  {path}: {says}"))?;
-        for line in text(file, "difference").lines() {
-            screen.line(format_args!("    {}", crate::visible::line(line)))?;
+        for line in text_field(file, "difference").lines() {
+            screen.line(format_args!("    {}", crate::escape::escape_line(line)))?;
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `sluice secrets`: credentials the gateway uses on behalf of agents.
+//! `sluice secrets`: credentials that the gateway uses for agents.
 //!
 //! Promise: a value comes from stdin or a file, never from the command line, and is never printed.
 
@@ -8,117 +8,119 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_core::ids::SecretName;
 
-use crate::client::{Ask, Reach, encode, entries, shown, text};
-use crate::failure::{Exit, Failure, io_words};
-use crate::screen::Screen;
-use crate::span::span;
-use crate::table::Table;
-use crate::watch::{self, Listing};
+use crate::client::{ApiRequest, GatewayArgs, display_field, encode, entries, text_field};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit, describe_io_error};
+use crate::table::TextTable;
+use crate::time_args::span;
+use crate::watch::{self, ListArgs};
 
 /// Longest value that is read.
 const LONGEST: u64 = 64 * 1024;
 
-/// List, set, replace and revoke secrets the gateway uses for agents.
+/// List, set, rotate and revoke the secrets that the gateway uses for agents.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
     before_help = "Examples:\n  sluice secrets list\n  sluice secrets set crm --capability network.credentialed_request --host api.crm.example < crm.key\n  sluice secrets rotate crm --file new.key\n  sluice secrets revoke crm"
 )]
-pub(crate) struct Secrets {
+pub(crate) struct SecretsCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: SecretsSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    /// List secrets by name and scope; never values
+enum SecretsSubcommand {
+    /// List secrets by name and scope; values are never shown
     #[command(before_help = "Examples:\n  sluice secrets list")]
     List {
         #[command(flatten)]
-        listing: Listing,
+        listing: ListArgs,
     },
-    /// Show what a secret is bound to; never its value
+    /// Show what a secret may be used for; its value is never shown
     #[command(before_help = "Examples:\n  sluice secrets show crm")]
     Show {
-        /// Its name
+        /// Name of the secret
         name: SecretName,
-        /// For machines: the answer of the API
+        /// Print the API response as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Set a secret and what it is bound to
+    /// Set a secret and what it may be used for
     #[command(
         before_help = "Examples:\n  sluice secrets set crm --capability network.credentialed_request --host api.crm.example < crm.key"
     )]
     Set {
-        /// Its name
+        /// Name of the secret
         name: SecretName,
-        /// A capability it may be used by: `email.send`, `email.*`
+        /// Capability that may use it: `email.send`, `email.*`; can be repeated
         #[arg(long, required = true, value_name = "NAME")]
         capability: Vec<String>,
-        /// A host it may be sent to: `api.example.com`, `*.example.com`
+        /// Host that it may be sent to: `api.example.com`, `*.example.com`; can be repeated
         #[arg(long, required = true, value_name = "HOST")]
         host: Vec<String>,
-        /// What kind of thing it is: `api_key`, `oauth_token`, `password`, `other`
+        /// Type of secret: `api_key`, `oauth_token`, `password`, `other`
         #[arg(long)]
         kind: Option<String>,
         #[command(flatten)]
-        from: From,
+        from: SecretValueArgs,
     },
-    /// Give a secret a new value within its scope
+    /// Set a new value; what the secret may be used for does not change
     #[command(before_help = "Examples:\n  sluice secrets rotate crm --file new.key --overlap 1h")]
     Rotate {
-        /// Its name
+        /// Name of the secret
         name: SecretName,
-        /// How long the old value is still kept out of answers
+        /// How long the old value is still removed from responses
         #[arg(long, value_parser = span, default_value = "1h")]
-        overlap: Span,
+        overlap: Millis,
         #[command(flatten)]
-        from: From,
+        from: SecretValueArgs,
     },
-    /// Destroy every value of a secret
+    /// Destroy all values of a secret
     #[command(before_help = "Examples:\n  sluice secrets revoke crm")]
     Revoke {
-        /// Their names
+        /// Names of the secrets
         #[arg(required = true)]
         names: Vec<String>,
-        /// For machines
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 }
 
-/// Where the value comes from.
+/// The source of the value.
 #[derive(Debug, Args)]
-struct From {
-    /// Read the value from this file instead of stdin
+struct SecretValueArgs {
+    /// Read the value from this file instead of standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// For machines: the answer of the API
+    /// Print the API response as JSON
     #[arg(long)]
     json: bool,
 }
 
-impl From {
-    fn value(&self) -> Result<String, Failure> {
+impl SecretValueArgs {
+    fn value(&self) -> Result<String, CliError> {
         value(self.file.as_deref())
     }
 }
 
-/// A value from a file, or from standard input.
-pub(crate) fn value(file: Option<&Path>) -> Result<String, Failure> {
-    let failed = |error: io::Error| Failure::new(Exit::Failed, "the value could not be read").why(io_words(&error));
+/// Reads a value from a file, or from standard input.
+pub(crate) fn value(file: Option<&Path>) -> Result<String, CliError> {
+    let failed = |error: io::Error| {
+        CliError::new(CommandExit::Failed, "the value could not be read").why(describe_io_error(&error))
+    };
     let mut value = String::new();
     match file {
         Some(path) => fs::File::open(path).map_err(failed)?.take(LONGEST + 1).read_to_string(&mut value),
         None if io::stdin().is_terminal() => {
-            return Err(Failure::new(Exit::Usage, "a value typed here would be shown")
-                .hint("pipe it in, or name a file: --file FILE"));
+            return Err(CliError::new(CommandExit::Usage, "a value typed here would be visible on the screen")
+                .hint("pipe it to the command, or give a file: --file FILE"));
         }
         None => io::stdin().lock().take(LONGEST + 1).read_to_string(&mut value),
     }
@@ -129,37 +131,40 @@ pub(crate) fn value(file: Option<&Path>) -> Result<String, Failure> {
     Ok(value)
 }
 
-impl Secrets {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl SecretsCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let place = |name: &SecretName| format!("/v1/secrets/{}", encode(name.as_str()));
         match self.verb {
-            Verb::List { listing } => {
-                let client = self.reach.operator()?;
-                let fetch = || client.whole("/v1/secrets");
+            SecretsSubcommand::List { listing } => {
+                let client = self.reach.open_operator_client()?;
+                let fetch = || client.get_all("/v1/secrets");
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }
-            Verb::Show { name, json } => {
-                let secret = self.reach.operator()?.ask(&Ask::get(place(&name)))?;
+            SecretsSubcommand::Show { name, json } => {
+                let secret = self.reach.open_operator_client()?.send(&ApiRequest::get(place(&name)))?;
                 show(&secret, json, screen)
             }
-            Verb::Set { name, capability, host, kind, from } => {
+            SecretsSubcommand::Set { name, capability, host, kind, from } => {
                 let value = from.value()?;
                 let body = json!({"value": value, "kind": kind, "capabilities": capability, "hosts": host});
-                let secret = self.reach.operator()?.ask(&Ask::put(place(&name)).body(body))?;
-                screen.note(format_args!("set {name}, version {}", shown(&secret, "version")));
-                if from.json { show(&secret, true, screen) } else { Ok(Exit::Ok) }
+                let secret = self.reach.open_operator_client()?.send(&ApiRequest::put(place(&name)).body(body))?;
+                screen.note(format_args!("set {name}, version {}", display_field(&secret, "version")));
+                if from.json { show(&secret, true, screen) } else { Ok(CommandExit::Ok) }
             }
-            Verb::Rotate { name, overlap, from } => {
+            SecretsSubcommand::Rotate { name, overlap, from } => {
                 let value = from.value()?;
                 let body = json!({"value": value, "overlap_s": overlap.as_secs()});
-                let secret = self.reach.operator()?.ask(&Ask::post(format!("{}/rotate", place(&name))).body(body))?;
-                screen.note(format_args!("{name} has a new value, version {}", shown(&secret, "version")));
-                if from.json { show(&secret, true, screen) } else { Ok(Exit::Ok) }
+                let secret = self
+                    .reach
+                    .open_operator_client()?
+                    .send(&ApiRequest::post(format!("{}/rotate", place(&name))).body(body))?;
+                screen.note(format_args!("{name} has a new value, version {}", display_field(&secret, "version")));
+                if from.json { show(&secret, true, screen) } else { Ok(CommandExit::Ok) }
             }
-            Verb::Revoke { names, json } => {
-                let client = self.reach.operator()?;
+            SecretsSubcommand::Revoke { names, json } => {
+                let client = self.reach.open_operator_client()?;
                 watch::each(screen, &names, |name| {
-                    client.ask(&Ask::delete(format!("/v1/secrets/{}", encode(name))).stops())?;
+                    client.send(&ApiRequest::delete(format!("/v1/secrets/{}", encode(name))).via_stop_lane())?;
                     if json {
                         screen.json(&json!({"name": name, "revoked": true}))?;
                     }
@@ -176,31 +181,31 @@ fn joined(secret: &Value, name: &str) -> String {
     list.into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn show(secret: &Value, json: bool, screen: &Screen) -> Result<Exit, Failure> {
+fn show(secret: &Value, json: bool, screen: &CommandConsole) -> Result<CommandExit, CliError> {
     if json {
         screen.json(secret)?;
-        return Ok(Exit::Ok);
+        return Ok(CommandExit::Ok);
     }
     let state = if secret.get("revoked") == Some(&Value::Bool(true)) { "revoked" } else { "set" };
     for (name, value) in [
-        ("secret", text(secret, "name").to_owned()),
-        ("kind", shown(secret, "type")),
+        ("secret", text_field(secret, "name").to_owned()),
+        ("kind", display_field(secret, "type")),
         ("state", state.to_owned()),
-        ("version", shown(secret, "version")),
+        ("version", display_field(secret, "version")),
         ("capabilities", joined(secret, "allowed_capabilities")),
         ("hosts", joined(secret, "allowed_hosts")),
-        ("since", shown(secret, "created_at")),
-        ("changed", shown(secret, "updated_at")),
+        ("since", display_field(secret, "created_at")),
+        ("changed", display_field(secret, "updated_at")),
     ] {
         screen.line(format_args!("{name:<13} {value}"))?;
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
-fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
-    let mut table = Table::new(&["secret", "kind", "version", "capabilities", "hosts", "changed", "state"]);
+fn table(list: &Value, screen: &CommandConsole) -> Result<(), CliError> {
+    let mut table = TextTable::new(&["secret", "kind", "version", "capabilities", "hosts", "changed", "state"]);
     for secret in entries(list) {
-        let cell = |name| shown(secret, name);
+        let cell = |name| display_field(secret, name);
         let state = if secret.get("revoked") == Some(&Value::Bool(true)) { "revoked" } else { "set" };
         let (capabilities, hosts) = (joined(secret, "allowed_capabilities"), joined(secret, "allowed_hosts"));
         table.row(&[
@@ -213,5 +218,5 @@ fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
             state.into(),
         ]);
     }
-    table.print(screen, "there are no secrets")
+    table.print(screen, "no secrets")
 }

@@ -1,7 +1,7 @@
-//! `sluice serve`: the gateway itself.
+//! `sluice serve`: runs the gateway.
 //!
-//! Takes a configuration; serves until it is told to stop. Promise: one line says where it answers once it
-//! does; SIGTERM and SIGINT end it in order, SIGHUP has the rules and the mounts read again.
+//! Takes a configuration; serves until it is stopped. Promise: it prints one line with its addresses once it accepts
+//! connections; SIGTERM and SIGINT stop it in order, SIGHUP reloads the rules and the mounts.
 
 mod questions;
 
@@ -13,23 +13,23 @@ use std::time::Duration;
 use clap::Args;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use sluice_core::Actor;
-use sluice_core::policy::LoadErrors;
+use sluice_core::policy::PolicyLoadError;
 use sluice_core::timekeeping::SteadyClock;
-use sluice_gateway::config::{Config, Flag, Log, LogFormat, LogLevel, Sandbox};
-use sluice_gateway::open::{self, OpenError, World};
+use sluice_gateway::config::{CommandLineFlag, Config, Log, LogFormat, LogLevel, Sandbox};
+use sluice_gateway::open::{self, GatewayDeps, OpenError};
 use sluice_gateway::serve::{self, ServeError};
-use sluice_gateway::workers::{Program, WorkersError};
-use sluice_gateway::{Gateway, Lost, Phase, loops, mounts};
+use sluice_gateway::workers::{WorkerPoolError, WorkerProgram};
+use sluice_gateway::{FatalGatewayError, Gateway, GatewayPhase, loops, mounts};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
-use crate::failure::{Exit, Failure, io_words};
-use crate::screen::Screen;
-use crate::settings::{Layers, Settings, Which};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit, describe_io_error};
+use crate::settings::{ConfigFileArgs, ConfigLayers, LoadedSettings};
 use crate::system::{SystemClock, SystemEntropy, SystemIds};
 
-/// Whose lines are written at the configured level.
+/// Crates whose log lines are written at the configured level.
 const OWN_CRATES: [&str; 8] = [
     "sluice",
     "sluice_adapters",
@@ -41,7 +41,7 @@ const OWN_CRATES: [&str; 8] = [
     "sluice_worker",
 ];
 
-/// How often it is looked whether the gateway is open.
+/// How often to check whether the gateway is open.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Run the gateway.
@@ -49,47 +49,51 @@ const LOOK: Duration = Duration::from_millis(10);
 #[command(
     before_help = "Examples:\n  sluice serve\n  sluice serve --config /etc/sluice/sluice.yaml\n  sluice serve --listen 127.0.0.1:7500 --data ./data\n  sluice serve --frozen"
 )]
-pub(crate) struct Serve {
+pub(crate) struct ServeCommand {
     #[command(flatten)]
-    which: Which,
-    /// Address and port for agents and people
+    which: ConfigFileArgs,
+    /// Address and port of the main listener
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// Folder for the database and keys
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
-    /// Start frozen: nothing is allowed and nothing leaves until `sluice unfreeze`
+    /// Start frozen: no call is allowed and nothing is sent until `sluice unfreeze`
     #[arg(long)]
     frozen: bool,
 }
 
-impl Serve {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let listen = self.listen.map(|value| Flag { name: "--listen", key: "listen", value });
-        let data = self.data.map(|value| Flag { name: "--data", key: "data", value });
+impl ServeCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
+        let listen = self.listen.map(|value| CommandLineFlag { name: "--listen", key: "listen", value });
+        let data = self.data.map(|value| CommandLineFlag { name: "--data", key: "data", value });
         let layers = self.which.layers(listen.into_iter().chain(data).collect())?;
-        if layers.is_unfounded() {
-            return Err(Failure::new(Exit::NotFound, "there is no configuration, so there is no gateway to start")
-                .why("no sluice.yaml in this folder, in a folder above it or in the user's configuration")
-                .hint("make a gateway: sluice init; or name one: sluice serve --config FILE"));
+        if layers.is_unconfigured() {
+            return Err(CliError::new(CommandExit::NotFound, "no configuration found, so no gateway can be started")
+                .why("no sluice.yaml in this folder, in a parent folder or in the user's configuration")
+                .hint("create a gateway: sluice init; or give its configuration: sluice serve --config FILE"));
         }
-        let (config, _) = Settings::from(layers.clone()).or_fail(screen)?;
+        let (config, _) = LoadedSettings::from(layers.clone()).or_fail(screen)?;
         log(&config.log);
-        // A core of this process would hold every secret it has in hand.
+        // A core dump of this process would contain every secret in memory.
         let none = Rlimit { current: Some(0), maximum: Some(0) };
         if let Err(error) = setrlimit(Resource::Core, none) {
-            tracing::warn!("core dumps cannot be turned off: {error}");
+            tracing::warn!("core dumps cannot be disabled: {error}");
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::new(Exit::Failed, "the gateway cannot start").why(io_words(&error)))?;
-        runtime.block_on(whole_life(config, layers, self.frozen, screen))
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
+            CliError::new(CommandExit::Failed, "the gateway cannot start").why(describe_io_error(&error))
+        })?;
+        runtime.block_on(run_gateway(config, layers, self.frozen, screen))
     }
 }
 
-async fn whole_life(config: Config, layers: Layers, frozen: bool, screen: &Screen) -> Result<Exit, Failure> {
-    let world = World {
+async fn run_gateway(
+    config: Config,
+    layers: ConfigLayers,
+    frozen: bool,
+    screen: &CommandConsole,
+) -> Result<CommandExit, CliError> {
+    let world = GatewayDeps {
         clock: Arc::new(SteadyClock::new(Arc::new(SystemClock))),
         ids: Arc::new(SystemIds),
         entropy: Arc::new(SystemEntropy),
@@ -101,9 +105,9 @@ async fn whole_life(config: Config, layers: Layers, frozen: bool, screen: &Scree
     warnings.iter().for_each(|warning| screen.fault(warning));
     if frozen {
         // Before any door opens and any loop runs.
-        let first = open::frozen(&gw).await.map_err(|error| not_opened(error, &policies, screen))?;
-        let how = if first { "everything is frozen" } else { "everything was frozen already" };
-        screen.note(format_args!("{how}; sluice unfreeze lifts it"));
+        let first = open::freeze_all_at_start(&gw).await.map_err(|error| not_opened(error, &policies, screen))?;
+        let how = if first { "everything is frozen" } else { "everything was already frozen" };
+        screen.note(format_args!("{how}; to lift the freeze: sluice unfreeze"));
     }
     gw.mounts.follow(Box::new(move || layers.read().map(|(config, _)| config)));
     workers(&gw, &world)?;
@@ -113,7 +117,9 @@ async fn whole_life(config: Config, layers: Layers, frozen: bool, screen: &Scree
     let served = serve::serve(Arc::clone(&gw), bound, told);
     tokio::pin!(served);
     let mut look = tokio::time::interval(LOOK);
-    let failed = |error: std::io::Error| Failure::new(Exit::Failed, "signals cannot be received").why(io_words(&error));
+    let failed = |error: std::io::Error| {
+        CliError::new(CommandExit::Failed, "signals cannot be received").why(describe_io_error(&error))
+    };
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(failed)?;
@@ -124,12 +130,12 @@ async fn whole_life(config: Config, layers: Layers, frozen: bool, screen: &Scree
         tokio::select! {
             ended = served.as_mut() => {
                 ended.map_err(not_served)?;
-                return Ok(Exit::Ok);
+                return Ok(CommandExit::Ok);
             }
             _ = look.tick(), if !said => {
-                if gw.phase() == Phase::Open {
+                if gw.phase() == GatewayPhase::Open {
                     said = true;
-                    screen.line(format_args!("sluice serves at {scheme}://{main} and stops things at {scheme}://{stop}"))?;
+                    screen.line(format_args!("listening on {scheme}://{main} (emergency-stop port: {scheme}://{stop})"))?;
                 }
             }
             () = announced.as_mut(), if said && screen.is_terminal() => {}
@@ -140,9 +146,9 @@ async fn whole_life(config: Config, layers: Layers, frozen: bool, screen: &Scree
     }
 }
 
-/// Starts the first worker, to see how well this system locks workers in.
-fn workers(gw: &Gateway, world: &World) -> Result<(), Failure> {
-    let opened = Program::own().map_err(WorkersError::from);
+/// Starts the first worker, to find out how well this system isolates workers.
+fn workers(gw: &Gateway, world: &GatewayDeps) -> Result<(), CliError> {
+    let opened = WorkerProgram::own().map_err(WorkerPoolError::from);
     let opened = opened.and_then(|program| gw.workers.open(program, &gw.config, Arc::clone(&world.clock)));
     match (opened, gw.config.sandbox) {
         (Ok(layers), _) if layers.missing_mandatory().is_empty() => Ok(()),
@@ -156,42 +162,42 @@ fn workers(gw: &Gateway, world: &World) -> Result<(), Failure> {
             Ok(())
         }
         (Err(error), Sandbox::Required) => {
-            Err(Failure::new(Exit::Failed, format!("workers cannot be locked in ({})", error.code()))
+            Err(CliError::new(CommandExit::Failed, format!("workers cannot be isolated ({})", error.code()))
                 .why(error.to_string())
-                .hint("sluice doctor shows each layer; `sandbox: degraded` in sluice.yaml does without"))
+                .hint("sluice doctor shows each layer; to run without them: `sandbox: degraded` in sluice.yaml"))
         }
     }
 }
 
 fn end(tell: &watch::Sender<bool>) {
-    tracing::info!("told to stop: nothing new is taken, what is under way ends, held writes stay held");
+    tracing::info!("stopping: no new calls are accepted, running writes finish, held writes stay held");
     tell.send_replace(true);
 }
 
 async fn reload(gw: &Gateway) {
     let node = Actor::Node(gw.store.node().clone());
     match loops::policy::reload(gw, node.clone()).await {
-        Ok(Some(version)) => tracing::info!(policy = %version, "new rules are in force: {version}"),
-        Ok(None) => tracing::info!("the rules are those already in force"),
-        Err(no) => tracing::error!("the new rules were refused, the old ones stay in force: {}", no.refusal),
+        Ok(Some(version)) => tracing::info!(policy = %version, "the new policy is in force: {version}"),
+        Ok(None) => tracing::info!("the policy did not change"),
+        Err(no) => tracing::error!("the new policy was refused, the old one stays in force: {}", no.refusal),
     }
     if let Err(no) = sluice_gateway::proxies::reload::reload(gw, node.clone()).await {
-        tracing::error!("the declarations of proxies could not be put in force: {}", no.refusal);
+        tracing::error!("the declarations of proxies could not be loaded: {}", no.refusal);
     }
     match mounts::reload(gw, node).await {
-        Ok(done) if done.is_nothing() => tracing::info!("the mounts are those already there"),
+        Ok(done) if done.is_nothing() => tracing::info!("the mounts did not change"),
         Ok(done) => tracing::info!(
-            "mounts: {} new, {} changed, {} gone; {} held writes cancelled",
+            "mounts: {} new, {} changed, {} removed; {} held writes cancelled",
             done.added.len(),
             done.changed.len(),
             done.removed.len(),
             done.cancelled.len()
         ),
-        Err(no) => tracing::error!("the mounts stay as they are: {}", no.refusal),
+        Err(no) => tracing::error!("the mounts were not changed: {}", no.refusal),
     }
 }
 
-/// Log lines go to stderr, for people on a terminal, for machines elsewhere.
+/// Log lines go to stderr: as text on a terminal, as JSON elsewhere.
 fn log(log: &Log) {
     let level = match log.level {
         LogLevel::Error => "error",
@@ -206,35 +212,35 @@ fn log(log: &Log) {
         LogFormat::Json => true,
         LogFormat::Text => false,
     };
-    // Others' chatter stays out below warnings, whatever our own level is.
+    // Other crates log only warnings and errors, whatever our own level is.
     let own: Vec<String> = OWN_CRATES.iter().map(|name| format!("{name}={level}")).collect();
     let ours = EnvFilter::new(format!("warn,rmcp=error,{}", own.join(",")));
-    // A line that cannot be written (a log on a full disk) is dropped: to complain about it on the same stream would panic
-    // in whatever room wrote it, also in the stop lane.
+    // A line that cannot be written (a log on a full disk) is dropped: reporting that on the same stream would panic
+    // in the room that wrote it, and also in the stop lane.
     let lines = tracing_subscriber::fmt().with_env_filter(ours).with_writer(std::io::stderr).with_target(false);
     let lines = lines.log_internal_errors(false);
-    // A second subscriber is refused; there is none.
+    // Setting a second subscriber would fail; there is none.
     let _installed = if json { lines.json().try_init() } else { lines.with_ansi(terminal).try_init() };
 }
 
-fn not_opened(error: OpenError, policies: &Path, screen: &Screen) -> Failure {
+fn not_opened(error: OpenError, policies: &Path, screen: &CommandConsole) -> CliError {
     let code = error.code();
     match error {
         OpenError::Policy(errors) => {
             errors.faults.iter().for_each(|fault| screen.fault(fault));
-            Failure::new(Exit::Failed, format!("the rules cannot be used ({code})"))
+            CliError::new(CommandExit::Failed, format!("the policy is not valid ({code})"))
                 .why(first_problem(&errors))
-                .hint(format!("mend the file, then look again: sluice policy check {}", policies.display()))
+                .hint(format!("correct the file, then check it: sluice policy check {}", policies.display()))
         }
-        other => Failure::new(Exit::Failed, format!("the gateway cannot open ({code})"))
+        other => CliError::new(CommandExit::Failed, format!("the gateway cannot start ({code})"))
             .why(other.to_string())
-            .hint("sluice doctor looks for causes"),
+            .hint("find the cause: sluice doctor"),
     }
 }
 
-/// Where the first problem of the rules is, and how many there are: a log often keeps the last line only.
-fn first_problem(errors: &LoadErrors) -> String {
-    let Some(fault) = errors.faults.first() else { return "they have a problem that is not known".to_owned() };
+/// Where the first problem in the policy is, and how many there are: a log often keeps only the last line.
+fn first_problem(errors: &PolicyLoadError) -> String {
+    let Some(fault) = errors.faults.first() else { return "the problem is not known".to_owned() };
     let more = match errors.faults.len().saturating_sub(1) {
         0 => String::new(),
         more => format!(" (and {more} more, above)"),
@@ -242,20 +248,22 @@ fn first_problem(errors: &LoadErrors) -> String {
     format!("{}:{}: {}{more}", fault.file, fault.place.line, fault.message)
 }
 
-fn not_served(error: ServeError) -> Failure {
+fn not_served(error: ServeError) -> CliError {
     if let ServeError::Lost(why) = &error {
         let hint = match why {
-            Lost::Removed => "what was acknowledged before that is in the file; nothing was acknowledged after it",
-            Lost::Record | Lost::Loop => {
-                "what was acknowledged is kept; look at the disk (sluice doctor), then start it again"
+            FatalGatewayError::Removed => {
+                "everything acknowledged before that is in the file; nothing was acknowledged after it"
+            }
+            FatalGatewayError::Record | FatalGatewayError::Loop => {
+                "everything acknowledged is stored; check the disk (sluice doctor), then start the gateway again"
             }
         };
-        return Failure::new(Exit::Failed, "the gateway could not go on").why(why.to_string()).hint(hint);
+        return CliError::new(CommandExit::Failed, "the gateway had to stop").why(why.to_string()).hint(hint);
     }
-    let failure = Failure::new(Exit::Failed, "the gateway cannot serve").why(error.to_string());
+    let failure = CliError::new(CommandExit::Failed, "the gateway cannot serve").why(error.to_string());
     match error {
         ServeError::Listen { why, .. } if why.kind() == std::io::ErrorKind::AddrInUse => failure
-            .hint("another program has this port, perhaps another gateway: sluice status; or choose: --listen ADDRESS"),
+            .hint("another program uses this port, perhaps another gateway: sluice status; or choose another one: --listen ADDRESS"),
         _ => failure,
     }
 }

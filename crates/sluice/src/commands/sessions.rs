@@ -1,134 +1,139 @@
-//! `sluice sessions`: what agents are at, what they were asked, and lifting the taint of those that were shown something bad.
+//! `sluice sessions`: the sessions of agents, their tasks, and clearing a taint.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::client::{Ask, Kind, Reach, Whose, entries, shown, text};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
-use crate::table::{Table, short_ids};
-use crate::watch::{self, Listing};
+use crate::client::{ApiRequest, ClientCredentialKind, GatewayArgs, ListedIdKind, display_field, entries, text_field};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
+use crate::table::{TextTable, short_ids};
+use crate::watch::{self, ListArgs};
 
-/// List sessions of agents, open one, state a task, lift a taint, end one.
+/// List sessions of agents, start one, state a task, clear a taint, end one.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
     before_help = "Examples:\n  sluice sessions list --tainted\n  sluice sessions clear sess_0193f2"
 )]
-pub(crate) struct Sessions {
+pub(crate) struct SessionsCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: SessionsSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum SessionsSubcommand {
     /// List sessions
     #[command(before_help = "Examples:\n  sluice sessions list --tainted\n  sluice sessions list --agent clerk")]
     List {
-        /// Only those that were shown something that looked like an attack
+        /// Only sessions that were shown content that looks like an attack
         #[arg(long)]
         tainted: bool,
-        /// Only those of this agent
+        /// Only sessions of this agent
         #[arg(long)]
         agent: Option<String>,
         #[command(flatten)]
-        listing: Listing,
+        listing: ListArgs,
     },
-    /// Show one: what it did, and what it had seen before
+    /// Show one session: what it did, and what it had read before
     Show {
-        /// Its id, or the beginning of it
+        /// Session ID, or its first characters
         id: String,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Open a session for an agent, with what its user asked for
+    /// Start a session for an agent, with its user's task
     #[command(
         before_help = "Examples:\n  sluice sessions start --agent clerk --task \"send the report to ana@example.com\""
     )]
     Start {
-        /// For which agent; a task key has its own
+        /// Agent of the session; with a task key, the key's own agent
         #[arg(long)]
         agent: Option<String>,
-        /// What the user asked for, in their words
+        /// Task, in the user's words
         #[arg(long)]
         task: Option<String>,
-        /// For machines
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// State what the user asked for, in a session that is open
+    /// State the user's task in an open session
     ///
-    /// What the text names counts as asked for. It is stated with your token, or with the task key that SLUICE_TASK_KEY or
-    /// SLUICE_TASK_KEY_FILE names; a key of the agent itself is refused.
+    /// Targets named in the text count as asked for. The task is stated with your token, or with the task key from
+    /// SLUICE_TASK_KEY or SLUICE_TASK_KEY_FILE; the agent's own key is refused.
     #[command(before_help = "Examples:\n  sluice sessions task sess_0193f2 \"send the report to ana@example.com\"")]
     Task {
-        /// Its id, or the beginning of it
+        /// Session ID, or its first characters
         id: String,
-        /// What the user asked for, in their words
+        /// Task, in the user's words
         text: String,
-        /// For machines
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Lift the taint of sessions: their writes go by the rules again
+    /// Clear the taint of sessions: only the rules apply to their writes again
     #[command(before_help = "Examples:\n  sluice findings list --open\n  sluice sessions clear sess_0193f2")]
     Clear {
-        /// Their ids, or the beginnings of them
+        /// Session IDs, or their first characters
         #[arg(required = true)]
         ids: Vec<String>,
-        /// For machines
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// End sessions: their credentials go on, what they had open does not
+    /// End sessions: their credentials stay valid, their open work ends
     End {
-        /// Their ids, or the beginnings of them
+        /// Session IDs, or their first characters
         #[arg(required = true)]
         ids: Vec<String>,
-        /// For machines
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 }
 
-impl Sessions {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl SessionsCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let screen = &screen.naming("session_id");
-        let states = matches!(self.verb, Verb::Start { .. } | Verb::Task { .. });
-        let whose = if states && Whose::Task.is_given()? { Whose::Task } else { Whose::Operator };
-        let client = self.reach.client(whose)?;
+        let states = matches!(self.verb, SessionsSubcommand::Start { .. } | SessionsSubcommand::Task { .. });
+        let whose = if states && ClientCredentialKind::Task.is_given()? {
+            ClientCredentialKind::Task
+        } else {
+            ClientCredentialKind::Operator
+        };
+        let client = self.reach.open_client(whose)?;
         match self.verb {
-            Verb::Start { agent, task, json } => {
-                let session = client.ask(&Ask::post("/v1/sessions").body(json!({"agent": agent, "task": task})))?;
+            SessionsSubcommand::Start { agent, task, json } => {
+                let session =
+                    client.send(&ApiRequest::post("/v1/sessions").body(json!({"agent": agent, "task": task})))?;
                 if json {
                     screen.json(&session)?;
                 } else {
-                    screen.line(text(&session, "session_id"))?;
+                    screen.line(text_field(&session, "session_id"))?;
                 }
-                Ok(Exit::Ok)
+                Ok(CommandExit::Ok)
             }
-            Verb::Task { id, text, json } => {
-                let id = client.id(Kind::Sessions, &id)?;
-                let stated = Ask::post(format!("/v1/sessions/{id}/task")).body(json!({"task": text}));
-                let session = client.ask(&stated)?;
+            SessionsSubcommand::Task { id, text, json } => {
+                let id = client.resolve_id(ListedIdKind::Sessions, &id)?;
+                let stated = ApiRequest::post(format!("/v1/sessions/{id}/task")).body(json!({"task": text}));
+                let session = client.send(&stated)?;
                 if json {
                     screen.json(&session)?;
                 }
-                screen.note(format_args!("stated for {id}"));
-                Ok(Exit::Ok)
+                screen.note(format_args!("task stated for {id}"));
+                Ok(CommandExit::Ok)
             }
-            Verb::List { tainted, agent, listing } => {
-                let ask = Ask::get("/v1/sessions").with("tainted", tainted.then_some(true)).with("agent", agent);
+            SessionsSubcommand::List { tainted, agent, listing } => {
+                let ask = ApiRequest::get("/v1/sessions").with("tainted", tainted.then_some(true)).with("agent", agent);
                 let fetch = || client.list(&ask, listing.limit);
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }
-            Verb::Show { id, json } => {
-                let id = client.id(Kind::Sessions, &id)?;
-                let mut session = client.ask(&Ask::get(format!("/v1/sessions/{id}")))?;
-                let record = client.ask(&Ask::get(format!("/v1/sessions/{id}/record")))?;
+            SessionsSubcommand::Show { id, json } => {
+                let id = client.resolve_id(ListedIdKind::Sessions, &id)?;
+                let mut session = client.send(&ApiRequest::get(format!("/v1/sessions/{id}")))?;
+                let record = client.send(&ApiRequest::get(format!("/v1/sessions/{id}/record")))?;
                 if json {
                     if let Some(members) = session.as_object_mut() {
                         members.insert("record".into(), record);
@@ -138,20 +143,20 @@ impl Sessions {
                     one(&session, screen)?;
                     seen(&record, screen)?;
                 }
-                Ok(Exit::Ok)
+                Ok(CommandExit::Ok)
             }
-            Verb::Clear { ids, json } => watch::each(screen, &ids, |typed| {
-                let id = client.id(Kind::Sessions, typed)?;
-                client.ask(&Ask::post(format!("/v1/sessions/{id}/clear")).body(json!({})))?;
+            SessionsSubcommand::Clear { ids, json } => watch::each(screen, &ids, |typed| {
+                let id = client.resolve_id(ListedIdKind::Sessions, typed)?;
+                client.send(&ApiRequest::post(format!("/v1/sessions/{id}/clear")).body(json!({})))?;
                 if json {
                     screen.json(&json!({"session_id": id, "cleared": true}))?;
                 }
                 screen.note(format_args!("cleared {id}"));
                 Ok(())
             }),
-            Verb::End { ids, json } => watch::each(screen, &ids, |typed| {
-                let id = client.id(Kind::Sessions, typed)?;
-                client.ask(&Ask::delete(format!("/v1/sessions/{id}")).stops())?;
+            SessionsSubcommand::End { ids, json } => watch::each(screen, &ids, |typed| {
+                let id = client.resolve_id(ListedIdKind::Sessions, typed)?;
+                client.send(&ApiRequest::delete(format!("/v1/sessions/{id}")).via_stop_lane())?;
                 if json {
                     screen.json(&json!({"session_id": id, "ended": true}))?;
                 }
@@ -172,65 +177,68 @@ fn state(session: &Value) -> &'static str {
     }
 }
 
-fn table(list: &Value, screen: &Screen) -> Result<(), Failure> {
-    let ids: Vec<String> = entries(list).iter().map(|one| text(one, "session_id").to_owned()).collect();
-    let mut table = Table::new(&["session", "state", "agent", "client", "opened"]);
+fn table(list: &Value, screen: &CommandConsole) -> Result<(), CliError> {
+    let ids: Vec<String> = entries(list).iter().map(|one| text_field(one, "session_id").to_owned()).collect();
+    let mut table = TextTable::new(&["session", "state", "agent", "client", "opened"]);
     for (one, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
-        let cell = |name| shown(one, name);
+        let cell = |name| display_field(one, name);
         table.row(&[id, state(one).to_owned(), cell("agent"), cell("client"), cell("opened_at")]);
     }
-    table.print(screen, "there are no such sessions")
+    table.print(screen, "no sessions")
 }
 
-fn one(session: &Value, screen: &Screen) -> Result<(), Failure> {
+fn one(session: &Value, screen: &CommandConsole) -> Result<(), CliError> {
     let line = |name: &str, value: String| screen.line(format_args!("{name:<9} {value}"));
-    line("session", shown(session, "session_id"))?;
+    line("session", display_field(session, "session_id"))?;
     line("state", state(session).to_owned())?;
-    line("agent", shown(session, "agent"))?;
-    line("client", shown(session, "client"))?;
-    line("opened", shown(session, "opened_at"))?;
+    line("agent", display_field(session, "agent"))?;
+    line("client", display_field(session, "client"))?;
+    line("opened", display_field(session, "opened_at"))?;
     if session.get("ended_at").is_some() {
-        line("ended", shown(session, "ended_at"))?;
+        line("ended", display_field(session, "ended_at"))?;
     }
     let task = session.get("has_task").and_then(Value::as_bool).unwrap_or(false);
-    line("task", if task { "known" } else { "not known" }.to_owned())?;
+    line("task", if task { "stated" } else { "not stated" }.to_owned())?;
     Ok(())
 }
 
-/// What the session did, each write after the reads that came before it.
-fn seen(record: &Value, screen: &Screen) -> Result<(), Failure> {
+/// What the session did: each write after the reads that came before it.
+fn seen(record: &Value, screen: &CommandConsole) -> Result<(), CliError> {
     let list = |value: &Value, name: &str| value.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
     let reads = |reads: &[Value]| {
         reads.iter().try_for_each(|read| {
-            let words = read.get("read").map_or_else(|| "not on record".to_owned(), super::calls::read_words);
-            screen.line(format_args!("    {}  {:<20} {words}", shown(read, "at"), shown(read, "capability")))
+            let words = read.get("read").map_or_else(|| "not recorded".to_owned(), super::calls::read_words);
+            screen.line(format_args!(
+                "    {}  {:<20} {words}",
+                display_field(read, "at"),
+                display_field(read, "capability")
+            ))
         })
     };
     for write in list(record, "writes") {
         let before = list(&write, "seen_before");
-        let (what, status) = (shown(&write, "capability"), shown(&write, "status"));
+        let (what, status) = (display_field(&write, "capability"), display_field(&write, "status"));
         screen.line(format_args!(
             "did       {what} ({status}) {} at {}",
-            shown(&write, "call_id"),
-            shown(&write, "at")
+            display_field(&write, "call_id"),
+            display_field(&write, "at")
         ))?;
         match before.is_empty() {
             true => screen.line(format_args!(
-                "  nothing more was read before it ({} reads in all)",
-                shown(&write, "reads_before")
+                "  no further reads before it ({} reads in total)",
+                display_field(&write, "reads_before")
             ))?,
-            false => screen.line("  seen before it did that:")?,
+            false => screen.line("  read before it:")?,
         }
         reads(&before)?;
     }
     let since = list(record, "seen_since");
     if !since.is_empty() {
-        screen.line("seen since")?;
+        screen.line("read since then")?;
         reads(&since)?;
     }
     if record.get("complete").and_then(Value::as_bool) == Some(false) {
-        screen
-            .note("the record is longer than one look: older or later reads are found with sluice audit show --agent");
+        screen.note("the list is not complete; find older or later reads with sluice audit show --agent");
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! `sluice setup`: puts the gate into a client's configuration.
+//! `sluice setup`: configures a client to use the gate.
 //!
-//! Takes a client; writes its configuration and nothing else. Promise: each file appears whole or not at all, what was
-//! there before is kept beside it, doing it again changes nothing, and `--undo` takes out what is ours and nothing else: if
-//! nobody else has changed the file, it is what it was, byte for byte.
+//! Takes a client; writes its configuration and nothing else. Promise: each file is written atomically, its former
+//! content is stored beside it, a second run changes nothing, and `--undo` removes only what we wrote: if nobody else
+//! has changed the file, it is restored byte for byte.
 
 pub(crate) mod block;
 mod keys;
@@ -20,19 +20,19 @@ use sha2::{Digest as _, Sha256};
 use sluice_core::AgentName;
 use sluice_gateway::config::Config;
 
-use self::recipes::{Change, Place};
+use self::recipes::{ClientFileChange, SetupPaths};
 use crate::client::address_of;
-use crate::failure::{Exit, Failure, io_words};
-use crate::screen::Screen;
-use crate::settings::{Which, variable};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit, describe_io_error};
+use crate::settings::{ConfigFileArgs, variable};
 
-/// Where a gateway answers whose configuration says nothing else.
+/// The default address of a gateway.
 const DEFAULT_URL: &str = "http://127.0.0.1:7420";
 
-/// Clients that can be set up.
+/// Clients that can be configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum For {
-    /// Claude Code: .mcp.json and .claude/settings.json, or those of the user
+pub(crate) enum SetupClient {
+    /// Claude Code: .mcp.json and .claude/settings.json, or the user's files
     ClaudeCode,
     /// Claude Desktop: claude_desktop_config.json
     ClaudeDesktop,
@@ -46,61 +46,61 @@ pub(crate) enum For {
     Vscode,
 }
 
-/// Whose configuration.
+/// Scope of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Scope {
-    /// Of this folder, where the client has such a thing
+pub(crate) enum SetupScope {
+    /// The configuration of this folder, if the client has one
     Project,
-    /// Of the user
+    /// The configuration of the user
     User,
 }
 
-/// Put the gate into a client's configuration.
+/// Configure a client to use the gate.
 ///
-/// The client starts `sluice mcp`, which finds the gateway and the agent's key where the configuration says, or at --url and
+/// The client starts `sluice mcp`, which uses the gateway and the agent key of the configuration, or of --url and
 /// --key-file. With --hooks the client also asks before it uses its own tools.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Examples:\n  sluice setup claude-code --hooks\n  sluice setup claude-code --hooks --diff\n  sluice setup codex --url https://gate.example.org --key-file ~/clerk.key\n  sluice setup claude-code --undo"
 )]
-pub(crate) struct Setup {
-    /// Which client
+pub(crate) struct SetupCommand {
+    /// Client to configure
     #[arg(value_enum)]
-    client: For,
-    /// Show what would be written, file by file
+    client: SetupClient,
+    /// Show the files that would be written
     #[arg(long, conflicts_with_all = ["diff", "undo"])]
     print: bool,
-    /// Show what would change
+    /// Show the differences
     #[arg(long, conflicts_with = "undo")]
     diff: bool,
-    /// Bring back what was there before
+    /// Restore the former configuration
     #[arg(long)]
     undo: bool,
-    /// Also ask before the client's own tools are used
+    /// Also ask before the client uses its own tools
     #[arg(long)]
     hooks: bool,
-    /// Whose configuration; otherwise of this folder, and --undo looks at both
+    /// Scope of the configuration; default: this folder; --undo checks both
     #[arg(long, value_enum)]
-    scope: Option<Scope>,
-    /// Address of the gateway; otherwise the one in its configuration
+    scope: Option<SetupScope>,
+    /// Address of the gateway; default: the one in its configuration
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// File with the agent's key; otherwise the one `sluice init` keeps in the data folder
+    /// File with the agent key; default: the one that `sluice init` stores in the data folder
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// Whose key, if the data folder has several
+    /// Agent whose key is used, if the data folder has several
     #[arg(long, value_name = "NAME", conflicts_with = "key_file")]
     agent: Option<AgentName>,
     #[command(flatten)]
-    which: Which,
-    /// With --hooks: file with a task key, so that what you type counts as asked for; otherwise the one beside the agent's
-    /// key that ends in `.task`
+    which: ConfigFileArgs,
+    /// With --hooks: file with a task key, so that your prompts count as tasks; default: the file beside the agent key
+    /// that ends in `.task`
     #[arg(long, value_name = "FILE", requires = "hooks")]
     task_key_file: Option<PathBuf>,
 }
 
-impl Setup {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl SetupCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let place = self.place()?;
         let changes = self.changes(&place);
         let mut files: Vec<PathBuf> = Vec::new();
@@ -110,22 +110,22 @@ impl Setup {
             }
         }
         let own = |file: &PathBuf| changes.iter().filter(|change| change.file == *file).collect::<Vec<_>>();
-        let mut worst = Ok(Exit::Ok);
+        let mut worst = Ok(CommandExit::Ok);
         if self.undo {
             for file in &files {
                 if let Err(failure) = undo(file, &own(file), screen) {
-                    // One file that cannot be undone does not keep the others from it.
-                    screen.note(format_args!("left       {}: {}", file.display(), failure.message));
+                    // A file that cannot be restored does not stop the others.
+                    screen.note(format_args!("unchanged  {}: {}", file.display(), failure.message));
                     worst = Err(failure);
                 }
             }
         } else {
-            // All of them before the first is written: one that cannot be changed leaves none half set up.
-            let edits: Vec<Option<Edited>> =
+            // All changes are prepared before the first file is written: an error leaves nothing half configured.
+            let edits: Vec<Option<EditedClientFile>> =
                 files.iter().map(|file| self.edited(file, &own(file), screen)).collect::<Result<_, _>>()?;
             edits.iter().flatten().try_for_each(|edit| self.apply(edit, screen))?;
         }
-        if self.client == For::Codex && self.hooks && !(self.print || self.diff || self.undo) {
+        if self.client == SetupClient::Codex && self.hooks && !(self.print || self.diff || self.undo) {
             screen.note(
                 "Codex runs a new or changed hook only after you trust it: start codex, type /hooks and allow it",
             );
@@ -136,47 +136,47 @@ impl Setup {
         worst
     }
 
-    /// Names the rules that let a coding agent work, where the gateway's rules are not made for one.
-    fn offer_coding_rules(&self, screen: &Screen) {
+    /// Recommends the policy template for coding agents, if the gateway's policy is not made for one.
+    fn offer_coding_rules(&self, screen: &CommandConsole) {
         let Ok(Some(config)) = self.gateway() else { return };
         let files = fs::read_dir(config.policies.join("agents")).into_iter().flatten().flatten();
         let is_for_a_project = |text: String| text.lines().any(|line| line.starts_with("project:"));
         if !files.filter_map(|file| fs::read_to_string(file.path()).ok()).any(is_for_a_project) {
             screen.note(
-                "These rules ask about most tools of a coding agent. Rules that let it read, edit its project, build and \
-                 test without a question: sluice init --template coding --project DIR (see docs/coding-agents.md)",
+                "The current policy requires approval for most tools of a coding agent. To let it read, edit its project, build and \
+                 test without approval: sluice init --template coding --project DIR (see docs/coding-agents.md)",
             );
         }
     }
 
-    fn changes(&self, place: &Place) -> Vec<Change> {
+    fn changes(&self, place: &SetupPaths) -> Vec<ClientFileChange> {
         let of = |scope, hooks| recipes::of(self.client, hooks, scope, place);
         if !self.undo {
-            return of(self.scope.unwrap_or(Scope::Project), self.hooks);
+            return of(self.scope.unwrap_or(SetupScope::Project), self.hooks);
         }
-        let scopes = self.scope.map_or_else(|| vec![Scope::Project, Scope::User], |scope| vec![scope]);
-        // With hooks and without, it is not the same that was written.
+        let scopes = self.scope.map_or_else(|| vec![SetupScope::Project, SetupScope::User], |scope| vec![scope]);
+        // The entries with and without hooks differ.
         scopes.into_iter().flat_map(|scope| [of(scope, true), of(scope, false)]).flatten().collect()
     }
 
-    /// The configuration of the gateway, if there is one. One that cannot be read is an error, because the client would be
-    /// sent to the wrong address.
-    fn gateway(&self) -> Result<Option<Config>, Failure> {
+    /// The configuration of the gateway, if there is one. An unreadable configuration is an error, because the client
+    /// would get the wrong address.
+    fn gateway(&self) -> Result<Option<Config>, CliError> {
         let settings = self.which.load(Vec::new())?;
         if settings.file.is_none() {
             return Ok(None);
         }
         let name = settings.name();
         let loaded = settings.loaded.map_err(|errors| {
-            Failure::new(Exit::Failed, format!("`{name}` cannot be used to find the gateway"))
+            CliError::new(CommandExit::Failed, format!("`{name}` cannot be used to find the gateway"))
                 .why(errors.faults.first().map_or_else(String::new, |fault| fault.message.clone()))
-                .hint("see all problems: sluice config check; or say both: --url URL --key-file FILE")
+                .hint("see all problems: sluice config check; or give both: --url URL --key-file FILE")
         })?;
         Ok(Some(loaded.0))
     }
 
-    /// Address of the gateway and the agent's key, from the command line or from the configuration.
-    fn found(&self) -> Result<(String, PathBuf), Failure> {
+    /// The address of the gateway and the agent key, from the command line or from the configuration.
+    fn found(&self) -> Result<(String, PathBuf), CliError> {
         if self.undo {
             return Ok((self.url.clone().unwrap_or_default(), PathBuf::new()));
         }
@@ -193,36 +193,38 @@ impl Setup {
             (Some(file), _) => file.clone(),
             (None, Some(config)) => keys::find(&config.data.join("agents"), self.agent.as_ref())?,
             (None, None) => {
-                return Err(Failure::new(Exit::NotFound, "there is no gateway to set the client up for")
-                    .why("no sluice.yaml in this folder, in a folder above it or in the user's configuration")
-                    .hint("make one: sluice init; or name it: --config FILE; or say both: --url URL --key-file FILE"));
+                return Err(CliError::new(CommandExit::NotFound, "no gateway found to configure the client for")
+                    .why("no sluice.yaml in this folder, in a parent folder or in the user's configuration")
+                    .hint("create one: sluice init; or give its configuration: --config FILE; or give both: --url URL --key-file FILE"));
             }
         };
         Ok((url, key))
     }
 
-    fn place(&self) -> Result<Place, Failure> {
-        let home = variable("HOME")?.ok_or_else(|| Failure::new(Exit::Failed, "there is no home folder"))?;
-        let io = |error: std::io::Error| Failure::new(Exit::Failed, "this place cannot be used").why(io_words(&error));
+    fn place(&self) -> Result<SetupPaths, CliError> {
+        let home = variable("HOME")?.ok_or_else(|| CliError::new(CommandExit::Failed, "no home folder is known"))?;
+        let io = |error: std::io::Error| {
+            CliError::new(CommandExit::Failed, "this path cannot be used").why(describe_io_error(&error))
+        };
         let (url, key) = self.found()?;
         let key = if self.undo {
             key
         } else {
             key.canonicalize().map_err(|error| {
-                Failure::new(Exit::NotFound, format!("there is no key at `{}`", key.display()))
-                    .why(io_words(&error))
-                    .hint("make one: sluice keys create --agent NAME --out FILE")
+                CliError::new(CommandExit::NotFound, format!("no key file at `{}`", key.display()))
+                    .why(describe_io_error(&error))
+                    .hint("create one: sluice keys create --agent NAME --out FILE")
             })?
         };
         let task_key = match &self.task_key_file {
             Some(file) => Some(file.canonicalize().map_err(|error| {
-                Failure::new(Exit::NotFound, format!("there is no task key at `{}`", file.display()))
-                    .why(io_words(&error))
-                    .hint("make one: sluice keys create --task-for AGENT --out FILE")
+                CliError::new(CommandExit::NotFound, format!("no task key file at `{}`", file.display()))
+                    .why(describe_io_error(&error))
+                    .hint("create one: sluice keys create --task-for AGENT --out FILE")
             })?),
             None => Some(key.with_extension("task")).filter(|beside| beside.is_file()),
         };
-        Ok(Place {
+        Ok(SetupPaths {
             home: home.into(),
             here: std::env::current_dir().map_err(io)?,
             program: std::env::current_exe().map_err(io)?.display().to_string(),
@@ -232,8 +234,13 @@ impl Setup {
         })
     }
 
-    /// A file as it will be; nothing if it can only be shown what belongs there.
-    fn edited(&self, file: &Path, changes: &[&Change], screen: &Screen) -> Result<Option<Edited>, Failure> {
+    /// The new content of a file; `None` if it can only be printed for editing by hand.
+    fn edited(
+        &self,
+        file: &Path,
+        changes: &[&ClientFileChange],
+        screen: &CommandConsole,
+    ) -> Result<Option<EditedClientFile>, CliError> {
         let before = read(file)?;
         let mut after = before.clone().unwrap_or_default();
         for change in changes {
@@ -241,17 +248,17 @@ impl Setup {
                 Ok(after) => after,
                 Err(why) if self.print => return bare(file, &why, changes, screen).map(|()| None),
                 Err(why) => {
-                    return Err(Failure::new(Exit::Conflict, format!("`{}` is left as it is", file.display()))
+                    return Err(CliError::new(CommandExit::Conflict, format!("`{}` was not changed", file.display()))
                         .why(why)
-                        .hint("nothing was written; see what belongs there: --print"));
+                        .hint("nothing was written; to see the entries: --print"));
                 }
             };
         }
-        Ok(Some(Edited { file: file.to_owned(), before, after }))
+        Ok(Some(EditedClientFile { file: file.to_owned(), before, after }))
     }
 
-    fn apply(&self, edited: &Edited, screen: &Screen) -> Result<(), Failure> {
-        let Edited { file, before, after } = edited;
+    fn apply(&self, edited: &EditedClientFile, screen: &CommandConsole) -> Result<(), CliError> {
+        let EditedClientFile { file, before, after } = edited;
         if self.print {
             screen.note(format_args!("{}", file.display()));
             screen.raw(after.as_bytes())?;
@@ -272,34 +279,37 @@ impl Setup {
     }
 }
 
-/// A file as it is and as it will be.
-struct Edited {
+/// A file with its current and its new content.
+struct EditedClientFile {
     file: PathBuf,
     before: Option<String>,
     after: String,
 }
 
-/// What belongs into a file that cannot be edited, by itself.
-fn bare(file: &Path, why: &str, changes: &[&Change], screen: &Screen) -> Result<(), Failure> {
-    screen.note(format_args!("{}: {why}; by hand, put this into it", file.display()));
+/// Prints the entries for a file that cannot be edited.
+fn bare(file: &Path, why: &str, changes: &[&ClientFileChange], screen: &CommandConsole) -> Result<(), CliError> {
+    screen.note(format_args!("{}: {why}; add this by hand", file.display()));
     let mut text = String::new();
     for change in changes {
-        text = change.edit.apply(&text).map_err(|why| Failure::new(Exit::Failed, "nothing can be shown").why(why))?;
+        text = change
+            .edit
+            .apply(&text)
+            .map_err(|why| CliError::new(CommandExit::Failed, "the entries cannot be shown").why(why))?;
     }
     screen.raw(text.as_bytes())?;
     Ok(())
 }
 
-/// Where what was there before is kept.
+/// The file that stores the former content.
 fn kept(file: &Path) -> PathBuf {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".before-sluice");
     file.with_file_name(name)
 }
 
-/// Keeps what was there, once: the first time is what `--undo` goes back to. What is written now is known by its print.
-/// Once somebody else has changed the file between two of our writes, there is no going back to the first.
-fn keep(file: &Path, before: Option<&str>, after: &str) -> Result<(), Failure> {
+/// Stores the former content once: `--undo` restores the first one. What we write now is recognised by its fingerprint.
+/// Once somebody else has changed the file between two of our writes, the first content is not restored any more.
+fn keep(file: &Path, before: Option<&str>, after: &str) -> Result<(), CliError> {
     let place = kept(file);
     let earlier = read(&place)?.and_then(|text| serde_json::from_str::<Value>(&text).ok());
     let (first, alone) = match &earlier {
@@ -309,7 +319,7 @@ fn keep(file: &Path, before: Option<&str>, after: &str) -> Result<(), Failure> {
     write(&place, &json!({"before": first, "wrote": print(after), "alone": alone}).to_string())
 }
 
-/// Whether a file is as we wrote it, and nobody else has changed it since the first time.
+/// Whether a file is as we wrote it, and nobody else has changed it since our first write.
 fn is_ours(kept: &Value, now: Option<&str>) -> bool {
     let alone = kept.get("alone").and_then(Value::as_bool).unwrap_or(true);
     alone && now.map(print).is_some_and(|now| kept.get("wrote").and_then(Value::as_str) == Some(&now))
@@ -319,8 +329,8 @@ fn print(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Brings back what was there; where others have changed the file since, takes out what is ours.
-fn undo(file: &Path, changes: &[&Change], screen: &Screen) -> Result<(), Failure> {
+/// Restores the former content; if somebody else has changed the file since, removes only our entries.
+fn undo(file: &Path, changes: &[&ClientFileChange], screen: &CommandConsole) -> Result<(), CliError> {
     let place = kept(file);
     let record = read(&place)?;
     let record: Option<Value> = record.map(|text| serde_json::from_str(&text).unwrap_or(Value::Null));
@@ -332,7 +342,7 @@ fn undo(file: &Path, changes: &[&Change], screen: &Screen) -> Result<(), Failure
         (_, Some(text)) => {
             let left = changes.iter().try_fold(text.clone(), |text, change| change.edit.undo(&text));
             let left = left.map_err(|why| by_hand(file, why))?;
-            // What was made by us and holds nothing of others goes as it came.
+            // A file that we created and that has no other content is removed.
             let made = record.as_ref().is_some_and(|kept| kept.get("before") == Some(&Value::Null));
             (!(made && recipes::is_bare(&left))).then_some(left)
         }
@@ -354,13 +364,13 @@ fn undo(file: &Path, changes: &[&Change], screen: &Screen) -> Result<(), Failure
     Ok(())
 }
 
-fn by_hand(file: &Path, why: String) -> Failure {
-    Failure::new(Exit::Conflict, format!("`{}` has changed since", file.display()))
+fn by_hand(file: &Path, why: String) -> CliError {
+    CliError::new(CommandExit::Conflict, format!("`{}` has changed since", file.display()))
         .why(why)
-        .hint("take out the entries called sluice by hand")
+        .hint("remove the entries named sluice by hand")
 }
 
-/// The file behind a name: a link stays a link.
+/// The file behind a link: a link stays a link.
 fn target(file: &Path) -> PathBuf {
     if let Ok(target) = fs::canonicalize(file) {
         return target;
@@ -371,18 +381,17 @@ fn target(file: &Path) -> PathBuf {
     }
 }
 
-fn read(file: &Path) -> Result<Option<String>, Failure> {
+fn read(file: &Path) -> Result<Option<String>, CliError> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => {
-            Err(Failure::new(Exit::Failed, format!("cannot read `{}`", file.display())).why(io_words(&error)))
-        }
+        Err(error) => Err(CliError::new(CommandExit::Failed, format!("cannot read `{}`", file.display()))
+            .why(describe_io_error(&error))),
     }
 }
 
-/// Writes a file whole or not at all, with the mode it had.
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
+/// Writes a file atomically, with its former mode.
+fn write(file: &Path, text: &str) -> Result<(), CliError> {
     let file = &target(file);
     let folder = file.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
@@ -396,12 +405,12 @@ fn write(file: &Path, text: &str) -> Result<(), Failure> {
     made.map(drop).map_err(|error| unwritable(file, &error))
 }
 
-fn unwritable(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("cannot write `{}`", file.display())).why(io_words(error))
+fn unwritable(file: &Path, error: &std::io::Error) -> CliError {
+    CliError::new(CommandExit::Failed, format!("cannot write `{}`", file.display())).why(describe_io_error(error))
 }
 
-/// Lines that go and lines that come, without what both share at the ends.
-fn difference(before: &str, after: &str, screen: &Screen) -> Result<(), Failure> {
+/// Removed and added lines, without the common beginning and end.
+fn difference(before: &str, after: &str, screen: &CommandConsole) -> Result<(), CliError> {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let head = old.iter().zip(&new).take_while(|(one, other)| one == other).count();
     let rest = old.len().min(new.len()) - head;

@@ -1,69 +1,72 @@
-//! `sluice vault`: the root key everything is sealed under.
+//! `sluice vault`: the root key that encrypts everything in the vault.
 
 use clap::{Args, Subcommand};
 
-use crate::client::{Ask, Reach, shown};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
+use crate::client::{ApiRequest, GatewayArgs, display_field};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
 
 /// Show where the root key comes from, and replace it.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, before_help = "Examples:\n  sluice vault show\n  sluice vault rekey --yes")]
-pub(crate) struct Vault {
+pub(crate) struct VaultCommand {
     #[command(flatten)]
-    reach: Reach,
+    reach: GatewayArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: VaultSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum VaultSubcommand {
     /// Show where the root key comes from
     #[command(before_help = "Examples:\n  sluice vault show")]
     Show {
-        /// For machines: the answer of the API
+        /// Print the API response as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Put all secrets under a new root key, which takes the old one's place in its file
+    /// Encrypt all secrets with a new root key, which replaces the old one in its file
     #[command(before_help = "Examples:\n  sluice vault rekey --yes")]
     Rekey {
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
-        /// For machines
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
 }
 
-impl Vault {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
-        let client = self.reach.operator()?;
+impl VaultCommand {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
+        let client = self.reach.open_operator_client()?;
         match self.verb {
-            Verb::Show { json } => {
-                let vault = client.ask(&Ask::get("/v1/vault"))?;
+            VaultSubcommand::Show { json } => {
+                let vault = client.send(&ApiRequest::get("/v1/vault"))?;
                 if json {
                     screen.json(&vault)?;
                 } else {
                     for (name, key) in
                         [("root key", "root_key"), ("fingerprint", "fingerprint"), ("secrets", "secrets")]
                     {
-                        screen.line(format_args!("{name:<13} {}", shown(&vault, key)))?;
+                        screen.line(format_args!("{name:<13} {}", display_field(&vault, key)))?;
                     }
                 }
             }
-            Verb::Rekey { yes, json } => {
+            VaultSubcommand::Rekey { yes, json } => {
                 if !yes {
-                    screen.ask("Backups of the old root key open nothing from now on. Replace it?", "--yes")?;
+                    screen.confirm("Backups of the old root key will be useless. Replace the root key?", "--yes")?;
                 }
-                let done = client.ask(&Ask::post("/v1/vault/rekey"))?;
+                let done = client.send(&ApiRequest::post("/v1/vault/rekey"))?;
                 if json {
                     screen.json(&done)?;
                 }
-                screen.note(format_args!("everything is under root key {}", shown(&done, "fingerprint")));
+                screen.note(format_args!(
+                    "all secrets are encrypted with root key {}",
+                    display_field(&done, "fingerprint")
+                ));
             }
         }
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 }

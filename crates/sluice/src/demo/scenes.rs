@@ -1,4 +1,4 @@
-//! The scenes. Each says what happens, makes it happen, and checks that it did.
+//! The scenes. Each says what happens, makes it happen, and checks the result.
 
 mod mail;
 mod outside;
@@ -8,18 +8,18 @@ use std::io::Write;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
-use sluice_core::{CapabilityName, Span, Tier};
+use sluice_core::{CapabilityName, Millis, Tier};
 
-use super::stage::{Said, Stage};
+use super::gateway::{DemoGateway, DemoResponse};
 
 pub use mail::{lost_reply, outage, poisoned, read_freely};
 pub use outside::{flood, freeze, wipe};
 pub use proof::{proof, summary};
 
-type Out<'a> = &'a mut dyn Write;
+type SceneOutput<'a> = &'a mut dyn Write;
 
-/// A call judged, with its reasons.
-pub fn judge(out: Out<'_>, stage: &Stage) -> anyhow::Result<()> {
+/// Calls are judged, with reasons.
+pub fn judge(out: SceneOutput<'_>, stage: &DemoGateway) -> anyhow::Result<()> {
     writeln!(out, " 1 JUDGE      every call gets a tier, and every tier a reason")?;
     let policy = stage.gw.policy.get();
     for (capability, arguments, expected) in [
@@ -51,45 +51,45 @@ pub fn judge(out: Out<'_>, stage: &Stage) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A write held, and cancelled by the agent; another one, let go.
-pub fn hold(out: Out<'_>, stage: &mut Stage) -> anyhow::Result<()> {
+/// A write is held and cancelled by the agent; another one is not cancelled and is sent.
+pub fn hold(out: SceneOutput<'_>, stage: &mut DemoGateway) -> anyhow::Result<()> {
     let before = stage.sent();
     let said = stage.send("li@northpeak.example", "Q3 figures")?;
     let (call, buffer) = held(&said)?;
     writeln!(out, " 3 HOLD       mail to li@northpeak.example held for 30 s   {buffer}")?;
-    stage.pass(Span::from_secs(10));
+    stage.pass(Millis::from_secs(10));
     let cancel = stage.call("email.cancel", json!({"buffer_id": buffer}))?;
     ensure!(cancel.status < 300, "the cancel was refused: {:?}", cancel.body);
-    stage.becomes(&call, "cancelled")?;
-    stage.pass(Span::from_mins(1));
+    stage.wait_for_status(&call, "cancelled")?;
+    stage.pass(Millis::from_mins(1));
     stage.moment();
-    ensure!(stage.sent() == before, "a cancelled mail left");
+    ensure!(stage.sent() == before, "a cancelled mail was sent");
     writeln!(out, "              cancelled by the agent after 10 s            sent: 0")?;
 
     let said = stage.send("li@northpeak.example", "Q3 figures, corrected")?;
     let (call, _) = held(&said)?;
     stage.moment();
-    ensure!(stage.sent() == before, "it left inside its undo window");
-    stage.pass(Span::from_secs(30));
-    stage.becomes(&call, "done")?;
-    ensure!(stage.sent() == before + 1, "it did not leave");
-    let late = stage.about("sluice_cancel", &call)?;
+    ensure!(stage.sent() == before, "it was sent within its undo window");
+    stage.pass(Millis::from_secs(30));
+    stage.wait_for_status(&call, "done")?;
+    ensure!(stage.sent() == before + 1, "it was not sent");
+    let late = stage.call_tool_about("sluice_cancel", &call)?;
     ensure!(late.text("/code") == "hold.too_late", "a sent mail was cancelled: {:?}", late.body);
     writeln!(
         out,
-        "              a second one nobody stops leaves after 30 s  sent: 1   a late cancel says too_late\n"
+        "              a second mail, not cancelled, is sent        sent: 1   a late cancel is refused: too_late\n"
     )?;
     Ok(())
 }
 
-/// The call and the held write of an answer.
-fn held(said: &Said) -> anyhow::Result<(String, String)> {
+/// The call id and the hold id of an answer.
+fn held(said: &DemoResponse) -> anyhow::Result<(String, String)> {
     ensure!(said.text("/status") == "held", "not held but {:?}", said.body);
     Ok((said.text("/call_id").to_owned(), said.text("/buffer_id").to_owned()))
 }
 
-/// A text that must be there.
-fn need<'b>(said: &'b Said, at: &str) -> anyhow::Result<&'b str> {
+/// A text that must be in the answer.
+fn need<'b>(said: &'b DemoResponse, at: &str) -> anyhow::Result<&'b str> {
     let text = said.body.pointer(at).and_then(Value::as_str);
     text.with_context(|| format!("no {at} in {:?}", said.body))
 }

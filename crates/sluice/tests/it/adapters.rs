@@ -3,18 +3,18 @@
 //! The service is a thread that counts what it does. The adapter is a program of its own, run as in production.
 
 mod escaping;
-mod house;
+mod test_gateway;
 
 use serde_json::json;
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_core::refusal::Code;
 use sluice_gateway::rooms::rollback;
 
-use house::{House, ana, like_the_example, todo, written};
+use test_gateway::{AdapterTestGateway, ana, like_the_example, todo, written};
 
 #[tokio::test]
 async fn it_is_connected_listed_read_and_written_to_exactly_once() {
-    let mut house = House::connected().await;
+    let mut house = AdapterTestGateway::connected().await;
     let view = house.gw.connections.show(&todo()).await.unwrap();
     assert_eq!((view.state, view.account.as_deref(), view.messages), ("live", Some("ana"), None));
     let offered: Vec<String> = house.gw.catalogue.offered().iter().map(|spec| spec.name.to_string()).collect();
@@ -32,7 +32,7 @@ async fn it_is_connected_listed_read_and_written_to_exactly_once() {
 
 #[tokio::test]
 async fn a_lost_answer_is_looked_up_and_never_repeated() {
-    let mut house = House::connected().await;
+    let mut house = AdapterTestGateway::connected().await;
     for n in 0..3 {
         house.todo.desk().lose = true;
         let hold = house.place("todo.add", json!({"title": format!("nr {n}")})).await;
@@ -42,7 +42,7 @@ async fn a_lost_answer_is_looked_up_and_never_repeated() {
     // A gateway that dies while nobody knows finds out when it is back.
     house.todo.desk().lose = true;
     let hold = house.place("todo.add", json!({"title": "last"})).await;
-    house.pass(Span::from_secs(30)).await;
+    house.pass(Millis::from_secs(30)).await;
     assert_eq!(house.state(hold).await, "in_doubt");
     let mut house = house.restart().await;
     assert_eq!(house.settle(hold).await, "done");
@@ -51,7 +51,7 @@ async fn a_lost_answer_is_looked_up_and_never_repeated() {
 
 #[tokio::test]
 async fn what_was_done_is_taken_back_and_never_over_what_a_person_did_since() {
-    let mut house = House::connected().await;
+    let mut house = AdapterTestGateway::connected().await;
     let first = house.place("todo.add", json!({"title": "one"})).await;
     assert_eq!(house.settle(first).await, "done");
     let ticked = house.place("todo.finish", json!({"item_id": "t1"})).await;
@@ -66,7 +66,8 @@ async fn what_was_done_is_taken_back_and_never_over_what_a_person_did_since() {
         all.push(house.gw.store.hold(hold).await.unwrap().unwrap());
     }
     for (hold, left) in [(&all[1], ["one", "✓ two"].as_slice()), (&all[0], &["✓ two"])] {
-        let chosen = rollback::ChosenWrites { holds: vec![(*hold).clone()], ..rollback::ChosenWrites::default() };
+        let chosen =
+            rollback::RollbackSelection { holds: vec![(*hold).clone()], ..rollback::RollbackSelection::default() };
         let (_, made) = rollback::take_all_back(&house.gw, &chosen, &ana()).await.unwrap();
         assert_eq!(house.settle(made[0]).await, "done");
         assert_eq!(house.todo.titles(), left);
@@ -79,7 +80,7 @@ async fn what_was_done_is_taken_back_and_never_over_what_a_person_did_since() {
 
 #[tokio::test]
 async fn a_service_that_refuses_is_heard_and_a_credential_it_does_not_take_stops_the_connection() {
-    let mut house = House::connected().await;
+    let mut house = AdapterTestGateway::connected().await;
     house.todo.desk().refuse = Some(422);
     let hold = house.place("todo.add", json!({"title": "x"})).await;
     assert_eq!(house.settle(hold).await, "dead");
@@ -89,7 +90,7 @@ async fn a_service_that_refuses_is_heard_and_a_credential_it_does_not_take_stops
     assert_eq!(house.todo.titles(), ["y"]);
     house.todo.desk().refuse = Some(401);
     house.place("todo.add", json!({"title": "z"})).await;
-    house.pass(Span::from_secs(30)).await;
+    house.pass(Millis::from_secs(30)).await;
     assert_eq!(house.gw.connections.show(&todo()).await.unwrap().state, "needs_reauth");
     let no = house.call("todo.list", json!({})).await.unwrap_err();
     assert_eq!(no.refusal.code(), Code::ExecuteReconnect);
@@ -105,7 +106,8 @@ async fn it_sees_no_file_and_no_environment() {
                 \x20               try:\n                    open(path).close()\n                    return True\n\
                 \x20               except OSError:\n                    return False\n\
                 \x20           return {\"read\": {\"files\": [p for p in (\"/etc/passwd\", \"/etc/hosts\", \"/proc/self/environ\", \"/proc/1/stat\", \"/tmp/x\") if can(p)], \"env\": [n for n in os.environ if n != \"LC_CTYPE\"]}}\n";
-    let house = House::with(like_the_example(|text| text.replacen(LIST, &format!("{seen}{LIST}"), 1))).await;
+    let house =
+        AdapterTestGateway::with(like_the_example(|text| text.replacen(LIST, &format!("{seen}{LIST}"), 1))).await;
     house.connect().await.unwrap();
     let list = house.read("todo.list").await;
     assert_eq!(list["data"], json!({"files": [], "env": []}), "{list}");
@@ -122,7 +124,7 @@ async fn one_that_tries_a_way_of_its_own_is_ended() {
         "bytearray(1 << 40)",
     ] {
         let act = format!("            {attempt}\n{LIST}");
-        let house = House::with(like_the_example(|text| text.replacen(LIST, &act, 1))).await;
+        let house = AdapterTestGateway::with(like_the_example(|text| text.replacen(LIST, &act, 1))).await;
         house.connect().await.unwrap();
         let no = house.call("todo.list", json!({})).await.unwrap_err();
         assert_eq!(no.refusal.code(), Code::WorkerCrashed, "{attempt}");
@@ -137,7 +139,8 @@ async fn a_read_reaches_only_what_the_manifest_names_and_changes_nothing() {
                  \x20               try:\n                    seen.append(str(ask(task, method, path, {\"title\": \"x\", \"mark\": \"\"})))\n\
                  \x20               except Trouble:\n                    seen.append(\"refused\")\n\
                  \x20           return {\"read\": {\"seen\": seen}}\n";
-    let house = House::with(like_the_example(|text| text.replacen(LIST, &format!("{tries}{LIST}"), 1))).await;
+    let house =
+        AdapterTestGateway::with(like_the_example(|text| text.replacen(LIST, &format!("{tries}{LIST}"), 1))).await;
     house.connect().await.unwrap();
     let calls = house.todo.desk().calls;
     let list = house.read("todo.list").await;
@@ -160,10 +163,10 @@ async fn what_it_says_after_an_effect_does_not_make_the_gateway_do_it_again() {
         let to = format!(
             "        ask(task, \"POST\", \"/v1/items\", {{\"title\": \"once\", \"mark\": write[\"op\"]}})\n        {lie}\n{from}"
         );
-        let mut house = House::with(like_the_example(|text| text.replacen(from, &to, 1))).await;
+        let mut house = AdapterTestGateway::with(like_the_example(|text| text.replacen(from, &to, 1))).await;
         house.connect().await.unwrap();
         let hold = house.place("todo.add", json!({"title": "once"})).await;
-        house.pass(Span::from_secs(30)).await;
+        house.pass(Millis::from_secs(30)).await;
         assert_eq!(house.state(hold).await, "in_doubt", "{lie}");
         assert_eq!(house.settle(hold).await, "done", "{lie}");
         assert_eq!((house.todo.titles(), house.todo.desk().effects), (vec!["once".to_owned()], 1), "{lie}");
@@ -192,18 +195,18 @@ async fn one_that_cannot_be_believed_about_itself_is_not_offered() {
             assert!(text.contains(from), "{from}");
             text.replacen(from, to, 1)
         };
-        let house = House::with(like_the_example(change)).await;
+        let house = AdapterTestGateway::with(like_the_example(change)).await;
         let no = house.begin().await.unwrap_err();
         assert_eq!(no.refusal.code(), code, "{to}: {}", no.refusal);
         assert!(!house.gw.catalogue.offered().iter().any(|spec| spec.name.as_str().starts_with("todo.")), "{to}");
     }
-    let house = House::with(|folder| folder.join("nothing")).await;
+    let house = AdapterTestGateway::with(|folder| folder.join("nothing")).await;
     assert_eq!(house.begin().await.unwrap_err().refusal.code(), Code::GatewaySandbox);
 }
 
 #[tokio::test]
 async fn a_new_release_that_offers_something_else_waits_for_a_person() {
-    let house = House::with(like_the_example(|text| text)).await;
+    let house = AdapterTestGateway::with(like_the_example(|text| text)).await;
     house.connect().await.unwrap();
     let program = house.folder.path().join("adapter");
     let text = std::fs::read_to_string(&program).unwrap();

@@ -4,10 +4,10 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::gate::{Gate, staying};
+use crate::cli_gateway::{CliTestGateway, staying};
 
 /// Asks for something a person decides about.
-fn ask(gate: &Gate, name: &str) -> Value {
+fn ask(gate: &CliTestGateway, name: &str) -> Value {
     fs::write(gate.path("workspace").join(name), "x").unwrap();
     gate.pending("filesystem.delete", &json!({"path": gate.workspace(name)}))
 }
@@ -18,8 +18,8 @@ fn approval(call: &Value) -> &str {
 
 #[test]
 fn the_card_says_who_what_why_how_many_until_when_and_hides_nothing() {
-    let gate = Gate::open();
-    assert_eq!(gate.run(&["approvals", "list"]).stderr, "nobody is asked anything\n");
+    let gate = CliTestGateway::open();
+    assert_eq!(gate.run(&["approvals", "list"]).stderr, "no approvals\n");
     let call = ask(&gate, "odd\u{202e}name.txt");
     insta::assert_snapshot!(gate.masked(&gate.works(&["approvals", "show", approval(&call)])), @r"
     who       assistant, at filesystem
@@ -48,7 +48,7 @@ fn the_card_says_who_what_why_how_many_until_when_and_hides_nothing() {
 
 #[test]
 fn a_question_is_answered_once() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let call = ask(&gate, "a.txt");
     let wait = |patience: &str| gate.run(&["approvals", "wait", approval(&call), "--timeout", patience]);
     assert_eq!(wait("1ms").code, 8);
@@ -75,7 +75,7 @@ fn a_question_is_answered_once() {
 
 #[test]
 fn a_no_is_a_no_for_everyone_who_waits() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let call = ask(&gate, "a.txt");
     // Nobody reads what it prints; its exit code must not turn into a yes for that.
     let (mut child, _) = staying(&gate, &["approvals", "wait", approval(&call)]);
@@ -88,7 +88,7 @@ fn a_no_is_a_no_for_everyone_who_waits() {
 
 #[test]
 fn a_batch_is_approved_only_as_far_as_was_said() {
-    let gate = Gate::with("batch:\n  services:\n    filesystem: {limit: 1, window: 10m}\n");
+    let gate = CliTestGateway::with("batch:\n  services:\n    filesystem: {limit: 1, window: 10m}\n");
     let write = |name: &str| json!({"path": gate.workspace(name), "content": "x"});
     assert_eq!(gate.call("filesystem.write", &write("0.txt"), &[]).code, 0);
     let calls: Vec<Value> =
@@ -98,7 +98,7 @@ fn a_batch_is_approved_only_as_far_as_was_said() {
     let run = gate.run(&["approvals", "approve", id]);
     assert_eq!(run.code, 2);
     assert!(
-        run.stderr.contains("this question is about many writes") && run.stderr.contains("--first N"),
+        run.stderr.contains("batch limit reached: say which writes to approve") && run.stderr.contains("--first N"),
         "{}",
         run.stderr
     );
@@ -116,7 +116,7 @@ fn a_batch_is_approved_only_as_far_as_was_said() {
 
 #[test]
 fn a_standing_approval_answers_what_its_bound_says_until_it_is_taken_back() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let narrow = ask(&gate, "n.txt");
     gate.works(&["approvals", "approve", approval(&narrow), "--for", "always"]);
     let call = ask(&gate, "a.txt");
@@ -151,7 +151,7 @@ fn a_standing_approval_answers_what_its_bound_says_until_it_is_taken_back() {
 
 #[test]
 fn questions_are_printed_as_they_come() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let (mut child, mut lines) = staying(&gate, &["approvals", "watch"]);
     let call = ask(&gate, "a.txt");
     lines.until("what      filesystem.delete");
@@ -162,7 +162,7 @@ fn questions_are_printed_as_they_come() {
 
 #[test]
 fn alerts_are_listed_and_acknowledged() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let run =
         gate.call("alerts.send", &json!({"message": "look \u{1b}[2J here", "severity": "warning"}), &["--wait", "60s"]);
     assert_eq!(run.code, 0, "{}{}", run.stdout, run.stderr);

@@ -5,20 +5,22 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::gate::Gate;
+use crate::cli_gateway::CliTestGateway;
 
 /// A credential for something that hands in replies.
-fn inbox(gate: &Gate) -> String {
+fn inbox(gate: &CliTestGateway) -> String {
     gate.json(&["keys", "create", "--inbox", "phone"])["token"].as_str().unwrap().to_owned()
 }
 
-fn agent(gate: &Gate) -> String {
+fn agent(gate: &CliTestGateway) -> String {
     fs::read_to_string(gate.path("data/agents/assistant.key")).unwrap().trim().to_owned()
 }
 
 #[test]
 fn the_example_asks_is_answered_and_reads() {
-    let gate = Gate::with("inbox: {trust_sender: true}\napprovals: {people: [{name: ana, email: ana@example.com}]}\n");
+    let gate = CliTestGateway::with(
+        "inbox: {trust_sender: true}\napprovals: {people: [{name: ana, email: ana@example.com}]}\n",
+    );
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/approval_demo.py");
     let run = Command::new("python3")
         .arg(script)
@@ -43,7 +45,7 @@ fn the_example_asks_is_answered_and_reads() {
 
 #[test]
 fn a_changed_write_is_carried_out_in_place_of_the_one_asked() {
-    let gate = Gate::with("holds: {delays: {\"filesystem.*\": 0s}}\n");
+    let gate = CliTestGateway::with("holds: {delays: {\"filesystem.*\": 0s}}\n");
     for name in ["wrong.txt", "right.txt"] {
         fs::write(gate.path("workspace").join(name), "x").unwrap();
     }

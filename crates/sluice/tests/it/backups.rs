@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluice_testkit::postgres::Database;
+use sluice_testkit::postgres::TestDatabase;
 
-use crate::running::{Place, Running, ask, pause};
+use crate::running::{RunningGateway, TestInstallation, ask, pause};
 
 const ORG: &str = "defaults: {tier: autonomous}\n";
 const HELD: &str = "holds: {delays: {\"filesystem.*\": 3s}}\nbatch: {services: {filesystem: off}}\n";
 const PHRASE: &str = "correct horse battery staple";
 
-fn sluice(place: &Place, arguments: &[&str]) -> Output {
+fn sluice(place: &TestInstallation, arguments: &[&str]) -> Output {
     let phrase = place.folder.path().join("phrase");
     fs::write(&phrase, format!("{PHRASE}\n")).unwrap();
     Command::new(env!("CARGO_BIN_EXE_sluice"))
@@ -39,11 +39,11 @@ fn good(output: &Output) -> String {
     said(output)
 }
 
-fn at(place: &Place, name: &str) -> String {
+fn at(place: &TestInstallation, name: &str) -> String {
     place.folder.path().join(name).display().to_string()
 }
 
-fn stop(mut running: Running) {
+fn stop(mut running: RunningGateway) {
     rustix::process::kill_process(rustix::process::Pid::from_child(&running.0), rustix::process::Signal::TERM).unwrap();
     running.0.wait().unwrap();
 }
@@ -56,18 +56,18 @@ fn until(what: &str, done: impl Fn() -> bool) {
     assert!(seen, "{what}");
 }
 
-fn write(place: &Place, name: &str) -> u16 {
+fn write(place: &TestInstallation, name: &str) -> u16 {
     let path = fs::canonicalize(place.work()).unwrap().join(name);
     let arguments = json!({"path": path, "content": name});
     let call = json!({"capability": "filesystem.write", "arguments": arguments, "wait_ms": 0});
     place.call(&call).map_or(0, |answer| answer.status)
 }
 
-fn operator(place: &Place, path: &str) -> Value {
+fn operator(place: &TestInstallation, path: &str) -> Value {
     ask(place.main, "GET", path, &place.operator_token, None).unwrap().body
 }
 
-fn create(place: &Place, name: &str) -> (String, String) {
+fn create(place: &TestInstallation, name: &str) -> (String, String) {
     let (backup, keys) = (at(place, &format!("{name}.backup")), at(place, &format!("elsewhere/{name}.keys")));
     fs::create_dir_all(place.folder.path().join("elsewhere")).unwrap();
     let phrase = at(place, "phrase");
@@ -76,7 +76,7 @@ fn create(place: &Place, name: &str) -> (String, String) {
     (backup, keys)
 }
 
-fn verify(place: &Place, backup: &str, keys: &str) -> Output {
+fn verify(place: &TestInstallation, backup: &str, keys: &str) -> Output {
     let phrase = at(place, "phrase");
     sluice(place, &["backup", "verify", backup, "--keys", keys, "--passphrase-file", &phrase])
 }
@@ -90,8 +90,8 @@ fn listing(folder: &Path) -> Vec<String> {
 }
 
 /// A backup made while agents write, restored: what was open waits for a person, nothing is sent, the record says so.
-fn made_under_load_and_restored(postgres: Option<&Database>, fresh: Option<&Database>) {
-    let place = Place::new(HELD, ORG, postgres.map(Database::url));
+fn made_under_load_and_restored(postgres: Option<&TestDatabase>, fresh: Option<&TestDatabase>) {
+    let place = TestInstallation::new(HELD, ORG, postgres.map(TestDatabase::url));
     let running = place.start();
     let (go_on, admitted) = (AtomicBool::new(true), AtomicUsize::new(0));
     let (backup, keys) = std::thread::scope(|scope| {
@@ -111,7 +111,10 @@ fn made_under_load_and_restored(postgres: Option<&Database>, fresh: Option<&Data
         made
     });
     let whole = good(&verify(&place, &backup, &keys));
-    assert!(whole.contains("under signed checkpoints") && whole.contains("the root key opens the vault"), "{whole}");
+    assert!(
+        whole.contains("covered by signed checkpoints") && whole.contains("the root key opens the vault"),
+        "{whole}"
+    );
     assert!(!listing(&place.folder.path().join("data")).iter().any(|name| name.starts_with(".backup-")));
     // Every write is carried out in the first life; what a restored database would send again is counted.
     let total = admitted.load(Ordering::SeqCst);
@@ -130,7 +133,7 @@ fn made_under_load_and_restored(postgres: Option<&Database>, fresh: Option<&Data
     assert_eq!(refused.status.code(), Some(7), "{}", said(&refused));
     assert!(said(&refused).contains("backup.not_empty"), "{}", said(&refused));
     let restored = good(&sluice(&place, &[restore.as_slice(), &["--replace"]].concat()));
-    assert!(restored.contains("wait for a person now"), "{restored}");
+    assert!(restored.contains("wait for a person; none is sent automatically"), "{restored}");
 
     let running = place.start();
     let standing = operator(&place, "/v1/recovery");
@@ -163,13 +166,13 @@ fn a_backup_under_load_is_restored_frozen_and_sends_nothing() {
 
 #[test]
 fn a_backup_of_postgres_under_load_is_restored_frozen_and_sends_nothing() {
-    let (Some(first), Some(second)) = (Database::fresh(), Database::fresh()) else { return };
+    let (Some(first), Some(second)) = (TestDatabase::fresh(), TestDatabase::fresh()) else { return };
     made_under_load_and_restored(Some(&first), Some(&second));
 }
 
 #[test]
 fn whatever_is_wrong_with_a_backup_is_named_and_nothing_is_restored() {
-    let place = Place::new(HELD, ORG, None);
+    let place = TestInstallation::new(HELD, ORG, None);
     let running = place.start();
     assert_eq!(write(&place, "a"), 202);
     let (backup, keys) = create(&place, "whole");
@@ -237,7 +240,7 @@ fn whatever_is_wrong_with_a_backup_is_named_and_nothing_is_restored() {
 
 #[test]
 fn a_backup_to_a_folder_that_is_not_there_names_the_folder_and_what_to_do() {
-    let place = Place::new("", ORG, None);
+    let place = TestInstallation::new("", ORG, None);
     drop(place.start());
     let phrase = at(&place, "phrase");
     let missing = at(&place, "no/such");
@@ -256,21 +259,23 @@ fn a_backup_to_a_folder_that_is_not_there_names_the_folder_and_what_to_do() {
 
 #[test]
 fn a_drill_restores_and_leaves_nothing_and_keys_beside_a_backup_are_warned_of() {
-    let place = Place::new(HELD, ORG, None);
+    let place = TestInstallation::new(HELD, ORG, None);
     let running = place.start();
     assert_eq!(write(&place, "a"), 202);
     let (backup, beside, phrase) = (at(&place, "b/one.backup"), at(&place, "b/one.keys"), at(&place, "phrase"));
     fs::create_dir(place.folder.path().join("b")).unwrap();
     let made =
         sluice(&place, &["backup", "create", "--out", &backup, "--keys-to", &beside, "--passphrase-file", &phrase]);
-    assert!(good(&made).contains("WARNING: the keys lie beside the backup"), "{}", said(&made));
+    assert!(good(&made).contains("WARNING: the keys are in the same folder as the backup"), "{}", said(&made));
     let listed = good(&sluice(&place, &["backup", "list", &at(&place, "b")]));
     assert!(listed.contains("one.backup") && listed.contains("passphrase"), "{listed}");
     let scratch = place.folder.path().join("scratch");
     fs::create_dir(&scratch).unwrap();
     let arguments = ["backup", "drill", &backup, "--keys", &beside, "--passphrase-file", &phrase, "--scratch"];
     let drilled = good(&sluice(&place, &[arguments.as_slice(), &[scratch.to_str().unwrap()]].concat()));
-    for part in ["verify ", "restore ", "open ", "1 would wait for a person", "vault        opens", "nothing is left"] {
+    for part in
+        ["verify ", "restore ", "open ", "1 would wait for a person", "vault        opens", "its files are removed"]
+    {
         assert!(drilled.contains(part), "{part}: {drilled}");
     }
     assert_eq!(listing(&scratch), Vec::<String>::new());
@@ -287,7 +292,7 @@ fn a_drill_restores_and_leaves_nothing_and_keys_beside_a_backup_are_warned_of() 
 
 #[test]
 fn a_backup_for_a_recipient_needs_its_identity_and_moves_to_another_folder() {
-    let place = Place::new(HELD, ORG, None);
+    let place = TestInstallation::new(HELD, ORG, None);
     let running = place.start();
     assert_eq!(write(&place, "a"), 202);
     let identity = at(&place, "identity");
@@ -311,7 +316,7 @@ fn a_backup_for_a_recipient_needs_its_identity_and_moves_to_another_folder() {
 
 #[test]
 fn a_create_that_is_killed_leaves_no_half_backup_under_its_name() {
-    let place = Place::new(HELD, ORG, None);
+    let place = TestInstallation::new(HELD, ORG, None);
     let running = place.start();
     assert_eq!(write(&place, "a"), 202);
     let (_, keys) = create(&place, "first");

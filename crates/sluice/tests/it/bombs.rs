@@ -14,35 +14,40 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluice_core::{Clock, Span};
-use sluice_gateway::workers::{Alone, Cancel, End, Job, Limits, Mode, Outcome, Program, Spawner, Task};
+use sluice_core::{Clock, Millis};
+use sluice_gateway::workers::{
+    JailMode, RefusingWorkerHost, Spawner, WorkerCancel, WorkerEnd, WorkerJob, WorkerJobOutcome, WorkerLimits,
+    WorkerProgram, WorkerTask,
+};
 
-use crate::running::Place;
-use crate::workers::Ticking;
-use zoo::{Bomb, zoo};
+use crate::running::TestInstallation;
+use crate::workers::TickingClock;
+use zoo::{ContentBomb, zoo};
 
 const SIZE: usize = 512 << 10;
 
 #[test]
 fn every_bomb_ends_in_a_worker_under_256_mb_within_five_seconds() {
-    assert_eq!(Limits::default().memory, 256 << 20, "what workers have unless somebody says otherwise");
+    assert_eq!(WorkerLimits::default().memory, 256 << 20, "what workers have unless somebody says otherwise");
     // What is packed is unpacked on the way in, before a worker sees it.
-    let bombs: Vec<Bomb> = zoo(SIZE).into_iter().filter(|bomb| bomb.packed.is_none()).collect();
+    let bombs: Vec<ContentBomb> = zoo(SIZE).into_iter().filter(|bomb| bomb.packed.is_none()).collect();
     assert!(bombs.len() >= 60, "{}", bombs.len());
     let next = AtomicUsize::new(0);
     std::thread::scope(|threads| {
         for _ in 0..2 {
             threads.spawn(|| {
-                let program = Program::at(Path::new(env!("CARGO_BIN_EXE_sluice"))).unwrap();
-                let spawner = Spawner::new(program, Arc::new(Ticking)).unwrap();
+                let program = WorkerProgram::at(Path::new(env!("CARGO_BIN_EXE_sluice"))).unwrap();
+                let spawner = Spawner::new(program, Arc::new(TickingClock)).unwrap();
                 while let Some(bomb) = bombs.get(next.fetch_add(1, Ordering::SeqCst)) {
                     let payload = json!({"declared": bomb.content_type, "beside": null});
-                    let job = Job { kind: "content.clean".into(), payload, attachments: vec![bomb.bytes.clone()] };
-                    let task = Task { job, limits: Limits::default(), mode: Mode::Required, scratch: None };
-                    let end = spawner.run(task, &mut Alone, &Cancel::new().unwrap()).unwrap();
-                    let End::Clean(done) = end else { panic!("`{}`: {end:?}", bomb.name) };
-                    assert!(matches!(done.report.outcome, Outcome::Done(_)), "`{}`", bomb.name);
-                    assert!(done.usage.cpu < Span::from_secs(5), "`{}` took {}", bomb.name, done.usage.cpu);
+                    let job =
+                        WorkerJob { kind: "content.clean".into(), payload, attachments: vec![bomb.bytes.clone()] };
+                    let task =
+                        WorkerTask { job, limits: WorkerLimits::default(), mode: JailMode::Required, scratch: None };
+                    let end = spawner.run(task, &mut RefusingWorkerHost, &WorkerCancel::new().unwrap()).unwrap();
+                    let WorkerEnd::Clean(done) = end else { panic!("`{}`: {end:?}", bomb.name) };
+                    assert!(matches!(done.report.outcome, WorkerJobOutcome::Done(_)), "`{}`", bomb.name);
+                    assert!(done.usage.cpu < Millis::from_secs(5), "`{}` took {}", bomb.name, done.usage.cpu);
                     assert!(done.layers.missing_mandatory().is_empty(), "the limits are among these");
                 }
             });
@@ -51,7 +56,7 @@ fn every_bomb_ends_in_a_worker_under_256_mb_within_five_seconds() {
 }
 
 /// Serves the zoo, one bomb under each number.
-fn serve(bombs: Vec<Bomb>) -> u16 {
+fn serve(bombs: Vec<ContentBomb>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let bombs = Arc::new(bombs);
@@ -84,11 +89,11 @@ fn serve(bombs: Vec<Bomb>) -> u16 {
 }
 
 /// How long a small read takes, in milliseconds.
-fn small_read(place: &Place) -> u64 {
-    let before = Ticking.since_boot();
+fn small_read(place: &TestInstallation) -> u64 {
+    let before = TickingClock.since_boot();
     let answer = place.call(&json!({"capability": "system.info", "arguments": {}})).unwrap();
     assert_eq!(answer.status, 200, "{answer:?}");
-    Ticking.since_boot().as_millis() - before.as_millis()
+    TickingClock.since_boot().as_millis() - before.as_millis()
 }
 
 fn middle(mut times: Vec<u64>) -> u64 {
@@ -105,7 +110,7 @@ fn a_gateway_whose_workers_are_full_of_bombs_answers_others_as_before() {
         "sandbox: degraded\negress:\n  connections:\n    zoo: {{hosts: [127.0.0.1], ports: [{port}], http: true, allow_addresses: \
          [127.0.0.1/32], agents: all, per_minute: off, per_hour: off, burn: off}}\nbatch: {{services: {{network: off}}}}\n"
     );
-    let place = Place::new(&config, "defaults: {tier: autonomous}\noverrides: []\n", None);
+    let place = TestInstallation::new(&config, "defaults: {tier: autonomous}\noverrides: []\n", None);
     let free = "rules:\n  - {capability: \"*\", tier: autonomous}\n";
     std::fs::write(place.folder.path().join("policies/agents/clerk.yaml"), free).unwrap();
     let _running = place.start();

@@ -14,7 +14,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::proxies::{ATTACK, ORG, wait_until};
-use crate::running::{Place, Running, ask, pause};
+use crate::running::{RunningGateway, TestInstallation, ask, pause};
 
 const COUNT: usize = 200;
 
@@ -105,7 +105,7 @@ fn declaration(service: SocketAddr) -> String {
 }
 
 /// Starts it with everything it can say kept: stdout and stderr, at its most talkative.
-fn start(place: &Place) -> Running {
+fn start(place: &TestInstallation) -> RunningGateway {
     let kept = |name: &str| fs::File::create(place.folder.path().join(name)).unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(["serve", "--config"])
@@ -116,7 +116,7 @@ fn start(place: &Place) -> Running {
         .stderr(kept("log"))
         .spawn()
         .unwrap();
-    let running = Running(child);
+    let running = RunningGateway(child);
     for _ in 0..3_000 {
         if ask(place.main, "GET", "/readyz", "", None).is_ok_and(|answer| answer.status == 200) {
             return running;
@@ -138,7 +138,7 @@ fn files(folder: &Path, all: &mut Vec<(String, Vec<u8>)>) {
     }
 }
 
-fn sluice(place: &Place, words: &[&str], input: &str) -> Vec<u8> {
+fn sluice(place: &TestInstallation, words: &[&str], input: &str) -> Vec<u8> {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(words)
         .env("SLUICE_URL", format!("http://{}", place.main))
@@ -159,7 +159,7 @@ fn no_canary_is_in_anything_the_program_writes_or_says() {
     let config = "holds: {delays: {\"proxy.*\": 0s}}\nsandbox: degraded\nlog: {level: trace, format: text}\n\
                   batch: {limit: 100000}\nbudgets: {writes_per_account: 100000, writes_per_gateway: 100000, \
                   writes_per_local_service: 100000, new_targets_per_agent: 100000}\n";
-    let place = Place::new(config, ORG, None);
+    let place = TestInstallation::new(config, ORG, None);
     let agent = "rules:\n  - {capability: \"proxy.*\", tier: autonomous}\n";
     fs::write(place.folder.path().join("policies/agents/clerk.yaml"), agent).unwrap();
     fs::create_dir_all(place.folder.path().join("proxies")).unwrap();

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use sluice_gateway::config::state_file_places;
 
-use crate::gate::Gate;
+use crate::cli_gateway::CliTestGateway;
 
 /// A gateway with one coding agent in one project, which is free there.
-fn coding(rules: &str) -> Gate {
-    let mut gate = Gate::open();
+fn coding(rules: &str) -> CliTestGateway {
+    let mut gate = CliTestGateway::open();
     fs::create_dir_all(gate.bench.path("app/sub")).unwrap();
     let app = fs::canonicalize(gate.bench.path("app")).unwrap();
     fs::write(gate.path("policies/org.yaml"), rules).unwrap();
@@ -26,7 +26,7 @@ fn coding(rules: &str) -> Gate {
 }
 
 /// Runs a hook of a client; gives its exit code and what it printed.
-fn hook(gate: &Gate, client: &str, input: &Value, key: (&str, &str)) -> (Option<i32>, String) {
+fn hook(gate: &CliTestGateway, client: &str, input: &Value, key: (&str, &str)) -> (Option<i32>, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(["hook", client, "--wait", "0s"])
         .env_clear()
@@ -142,13 +142,13 @@ fn files_a_client_wrote_itself_are_put_back_through_its_real_hooks() {
 }
 
 /// A bridge that a client started.
-struct Bridge {
+struct McpBridgeProcess {
     child: std::process::Child,
     answers: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
-impl Bridge {
-    fn start(gate: &Gate) -> Self {
+impl McpBridgeProcess {
+    fn start(gate: &CliTestGateway) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .arg("mcp")
             .env_clear()
@@ -182,7 +182,7 @@ impl Bridge {
     }
 }
 
-impl Drop for Bridge {
+impl Drop for McpBridgeProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -205,7 +205,7 @@ fn the_bridge_of_a_client_works_in_the_session_that_knows_what_its_user_asked_fo
     .enumerate()
     {
         let (ana, bob) = (format!("ana{n}@x.example"), format!("bob{n}@x.example"));
-        let mut bridge = Bridge::start(&gate);
+        let mut bridge = McpBridgeProcess::start(&gate);
         assert!(!bridge.may_send(1, &ana), "{client}: nobody has asked for anything yet");
         let mut prompt = json!({"cwd": "/srv", "hook_event_name": event, "prompt": format!("mail {ana}")});
         prompt[session] = json!(format!("{client}-s"));
@@ -253,7 +253,7 @@ fn a_task_is_stated_on_the_command_line_by_an_operator_or_with_a_task_key() {
 
 #[test]
 fn doctor_says_which_state_file_is_used_and_warns_of_another_one_of_the_same_gateway() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let home = gate.bench.path("home");
     let lines = |variables: &[(&str, &str)]| {
         let told: Value = serde_json::from_str(&gate.run_as(&["doctor", "--json"], variables).stdout).unwrap();

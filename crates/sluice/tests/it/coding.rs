@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::gate::Gate;
-use crate::policy::Bench;
+use crate::cli_gateway::CliTestGateway;
+use crate::policy::TestFolder;
 
 /// Runs a hook; gives what it printed and its exit code.
-fn hook(gate: &Gate, client: &str, input: &Value, url: &str) -> (String, Option<i32>) {
+fn hook(gate: &CliTestGateway, client: &str, input: &Value, url: &str) -> (String, Option<i32>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(["hook", client, "--wait", "0s"])
         .env_clear()
@@ -39,7 +39,7 @@ fn said(client: &str, tool: &str, input: &Value, cwd: &str) -> Value {
 
 #[test]
 fn a_hook_refuses_every_tool_that_names_the_gateways_own_files_also_without_a_gateway() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let folder = fs::canonicalize(gate.path(".")).unwrap();
     let folder = folder.to_str().unwrap();
     let work = gate.path("workspace");
@@ -87,7 +87,7 @@ fn a_hook_refuses_every_tool_that_names_the_gateways_own_files_also_without_a_ga
 
 #[test]
 fn the_coding_template_is_made_for_a_project_and_lets_a_coding_agent_work() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     fs::create_dir_all(bench.path("app")).unwrap();
     let run =
         bench.run(&["init", "--dir", "gate", "--template", "coding", "--project", "app", "--agent", "mine", "--yes"]);
@@ -133,7 +133,7 @@ fn the_coding_template_is_made_for_a_project_and_lets_a_coding_agent_work() {
 
 #[test]
 fn observe_mode_is_seen_in_the_status_and_ends_when_told() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let started = gate.works(&["agents", "observe", "assistant", "--for", "8h", "--also", "email.send"]);
     assert!(started.contains("observed"), "{started}");
     let status = gate.works(&["status"]);
@@ -142,7 +142,7 @@ fn observe_mode_is_seen_in_the_status_and_ends_when_told() {
         hook(&gate, "claude-code", &said("claude-code", "Bash", &json!({"command": "ls -la"}), "/srv/app"), &gate.url);
     assert!(stdout.contains("\"allow\""), "{stdout}");
     let suggested = gate.works(&["policy", "suggest", "--since", "1h"]);
-    assert!(suggested.contains("would have asked 1 times, blocked 0") && suggested.contains("ls *"), "{suggested}");
+    assert!(suggested.contains("would have asked 1 times and blocked 0") && suggested.contains("ls *"), "{suggested}");
     gate.works(&["agents", "observe", "assistant", "--end"]);
     assert!(!gate.works(&["status"]).contains("OBSERVING"));
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::gate::Gate;
+use crate::cli_gateway::CliTestGateway;
 
 /// Set by `cargo xtask test`.
 const PROGRAM: &str = "SLUICE_TEST_SCHEMATHESIS";
@@ -19,7 +19,7 @@ fn program() -> Option<String> {
 }
 
 /// Asks everything the description offers, with this credential.
-fn ask_everything(gate: &Gate, program: &str, token: Option<&str>, which: &[&str]) {
+fn ask_everything(gate: &CliTestGateway, program: &str, token: Option<&str>, which: &[&str]) {
     let mut command = Command::new(program);
     command.args(["run", &format!("{}/openapi.json", gate.url)]);
     command.args([
@@ -50,7 +50,7 @@ fn ask_everything(gate: &Gate, program: &str, token: Option<&str>, which: &[&str
 #[test]
 fn every_answer_is_one_the_api_description_has() {
     let Some(program) = program() else { return };
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     ask_everything(&gate, &program, None, &[]);
     let agent = std::fs::read_to_string(gate.path("data/agents/assistant.key")).unwrap();
     ask_everything(&gate, &program, Some(agent.trim()), &[]);

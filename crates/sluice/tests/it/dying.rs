@@ -4,12 +4,12 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::gate::Gate;
+use crate::cli_gateway::CliTestGateway;
 
 const SLOW: &str = "holds:\n  delays:\n    filesystem.write: 10m\n";
 
 /// A write whose folder became a way out before it left.
-fn dead(gate: &Gate, name: &str) -> String {
+fn dead(gate: &CliTestGateway, name: &str) -> String {
     fs::create_dir(gate.path("workspace").join(name)).unwrap();
     let path = gate.workspace(&format!("{name}/a.txt"));
     let call = gate.pending("filesystem.write", &json!({"path": path, "content": "milk"}));
@@ -23,8 +23,8 @@ fn dead(gate: &Gate, name: &str) -> String {
 
 #[test]
 fn dead_letters_are_listed_by_cause_changed_tried_and_given_up() {
-    let gate = Gate::with(SLOW);
-    assert_eq!(gate.run(&["dead", "list"]).stderr, "there are no dead letters\n");
+    let gate = CliTestGateway::with(SLOW);
+    assert_eq!(gate.run(&["dead", "list"]).stderr, "no dead letters\n");
     let (first, second, third) = (dead(&gate, "a"), dead(&gate, "b"), dead(&gate, "c"));
     insta::assert_snapshot!(gate.table(&gate.works(&["dead", "list"])), @r"
     CAUSE  COUNT  SERVICE  FIRST  LAST  WHY  THE SERVICE SAYS
@@ -51,7 +51,7 @@ fn dead_letters_are_listed_by_cause_changed_tried_and_given_up() {
 
 #[test]
 fn everything_an_agent_did_is_planned_and_then_taken_back() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let write = |name: &str, content: &str| {
         let input = json!({"path": gate.workspace(name), "content": content});
         assert_eq!(gate.call("filesystem.write", &input, &[]).code, 0);

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 use sluice_content::leak::LiveSecrets;
 
-use crate::proxies::{ATTACK, Says, WIDE, scene};
+use crate::proxies::{ATTACK, ProxiedServiceReply, WIDE, scene};
 use crate::running::ask;
 
 /// Every character as `\uXXXX`.
@@ -75,7 +75,7 @@ fn letters(text: &str) -> String {
 }
 
 /// No text of a value holds a secret in any spelling.
-pub(crate) fn holds_nothing(value: &Value, secret: &str, how: &str) {
+pub(crate) fn assert_holds_nothing(value: &Value, secret: &str, how: &str) {
     let known = LiveSecrets::new([("s", secret)]).unwrap();
     assert_eq!(known.scrub_json(value), None, "{how}: {value}");
     assert_eq!(known.scrub_text(&value.to_string()), None, "{how}: {value}");
@@ -85,10 +85,10 @@ pub(crate) fn holds_nothing(value: &Value, secret: &str, how: &str) {
 }
 
 /// No file below a folder holds a secret, also not with other characters between its letters.
-pub(crate) fn no_file_holds(folder: &std::path::Path, secret: &str) {
+pub(crate) fn assert_no_file_holds(folder: &std::path::Path, secret: &str) {
     for entry in fs::read_dir(folder).unwrap().flatten() {
         if entry.path().is_dir() {
-            no_file_holds(&entry.path(), secret);
+            assert_no_file_holds(&entry.path(), secret);
         } else if let Ok(bytes) = fs::read(entry.path()) {
             let text = String::from_utf8_lossy(&bytes).into_owned();
             assert!(!letters(&text).contains(&letters(secret)), "it stands in {}", entry.path().display());
@@ -101,7 +101,7 @@ pub(crate) fn no_file_holds(folder: &std::path::Path, secret: &str) {
 fn no_escape_in_the_answer_to_a_proxy_hides_an_attack_or_brings_a_hidden_character() {
     let scene = scene(WIDE);
     let shown = |text: &str| {
-        scene.service.say(Says::Json(format!("{{\"posts\": [{{\"text\": \"{text}\"}}]}}")));
+        scene.service.say(ProxiedServiceReply::Json(format!("{{\"posts\": [{{\"text\": \"{text}\"}}]}}")));
         scene.feed()
     };
     let honest = shown("caf\\u00e9 \\ud83d\\ude00 a\\u202eb\\u0000c\\u001b[2Jd\\u200be 1 \\u003c 2");
@@ -116,7 +116,9 @@ fn no_escape_in_the_answer_to_a_proxy_hides_an_attack_or_brings_a_hidden_charact
         "{page:?}"
     );
     // Bytes that are no UTF-8 are replaced, not guessed, and the agent is told.
-    scene.service.say(Says::Bytes(b"{\"posts\": [{\"text\": \"\xcf\xf0\xe8\xe2\xe5\xf2 tea\"}]}".to_vec()));
+    scene
+        .service
+        .say(ProxiedServiceReply::Bytes(b"{\"posts\": [{\"text\": \"\xcf\xf0\xe8\xe2\xe5\xf2 tea\"}]}".to_vec()));
     let replaced = scene.feed();
     let text = replaced.body["result"]["data"]["posts"][0]["text"].as_str().unwrap_or_default().to_owned();
     assert!(text.starts_with('\u{fffd}') && text.ends_with(" tea"), "{text}");
@@ -125,7 +127,7 @@ fn no_escape_in_the_answer_to_a_proxy_hides_an_attack_or_brings_a_hidden_charact
     assert!(honest.body["result"].get("notes").is_none(), "{honest:?}");
     // An attack cut into two strings, and one whole: both are crashes of the adversarial kind.
     let (first, second) = ATTACK.split_at(40);
-    scene.service.say(Says::Json(json!({"posts": [{"text": first}, {"text": second}]}).to_string()));
+    scene.service.say(ProxiedServiceReply::Json(json!({"posts": [{"text": first}, {"text": second}]}).to_string()));
     let cut = scene.feed();
     assert_eq!(cut.body["code"], "content.withheld", "{cut:?}");
 }
@@ -134,7 +136,7 @@ fn no_escape_in_the_answer_to_a_proxy_hides_an_attack_or_brings_a_hidden_charact
 fn every_way_of_escaping_an_attack_is_withheld_by_a_proxy() {
     for (how, text) in attacks() {
         let scene = scene(WIDE);
-        scene.service.say(Says::Json(format!("{{\"posts\": [{{\"text\": \"{text}\"}}]}}")));
+        scene.service.say(ProxiedServiceReply::Json(format!("{{\"posts\": [{{\"text\": \"{text}\"}}]}}")));
         let answer = scene.feed();
         assert_eq!(answer.body["code"], "content.withheld", "{how}: {answer:?}");
         assert!(!answer.body.to_string().contains("attacker@evil"), "{how}");
@@ -149,7 +151,7 @@ fn a_key_given_twice_by_a_service_is_an_error_of_a_proxy() {
         r#"{"posts": [{"text": "a", "\u0074ext": "b"}]}"#,
         r#"{"posts": [{"text": "a", "te\u200bxt": "b"}]}"#,
     ] {
-        scene.service.say(Says::Json(body.into()));
+        scene.service.say(ProxiedServiceReply::Json(body.into()));
         let answer = scene.feed();
         assert_eq!((answer.status, &answer.body["code"]), (502, &json!("content.duplicate_key")), "{body}: {answer:?}");
     }
@@ -160,14 +162,14 @@ fn no_spelling_of_a_credential_comes_back_through_a_proxy() {
     const SECRET: &str = "canary-board-token-7731";
     let scene = scene(WIDE);
     for (how, spelled) in spellings(SECRET) {
-        scene.service.say(Says::Json(format!("{{\"posts\": [{{\"text\": \"{spelled}\"}}]}}")));
+        scene.service.say(ProxiedServiceReply::Json(format!("{{\"posts\": [{{\"text\": \"{spelled}\"}}]}}")));
         let answer = scene.feed();
         assert_eq!(answer.status, 200, "{how}: {answer:?}");
-        holds_nothing(&answer.body, SECRET, how);
+        assert_holds_nothing(&answer.body, SECRET, how);
         let text = answer.body["result"]["data"]["posts"][0]["text"].as_str().unwrap_or_default().to_owned();
         assert!(text.contains("credential removed"), "{how}: {text}");
     }
-    no_file_holds(&scene.place.folder.path().join("data"), SECRET);
+    assert_no_file_holds(&scene.place.folder.path().join("data"), SECRET);
 }
 
 #[test]

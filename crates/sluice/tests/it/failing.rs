@@ -7,15 +7,15 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::running::{Place, Running, ask, pause};
+use crate::running::{RunningGateway, TestInstallation, ask, pause};
 
 /// Of each thread, the syncs from this one on fail.
 const FIRST: u32 = 40;
 
 /// A gateway under a tracer.
-struct Traced(Running);
+struct TracedGateway(RunningGateway);
 
-impl Drop for Traced {
+impl Drop for TracedGateway {
     fn drop(&mut self) {
         // A tracer that is killed lets go of what it traces.
         let tracer = self.0.0.id();
@@ -27,7 +27,7 @@ impl Drop for Traced {
 }
 
 /// The gateway under a tracer that makes syncs fail; nothing where there is none.
-fn start(place: &Place) -> Option<Traced> {
+fn start(place: &TestInstallation) -> Option<TracedGateway> {
     if !Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
         sluice_testkit::skip("strace is not installed");
         return None;
@@ -41,7 +41,7 @@ fn start(place: &Place) -> Option<Traced> {
         .arg(env!("CARGO_BIN_EXE_sluice"))
         .args(["serve", "--config"])
         .arg(place.folder.path().join("sluice.yaml"))
-        // As `Place::start` does: with a home here and none there, the second start would look for the state file in
+        // As `TestInstallation::start` does: with a home here and none there, the second start would look for the state file in
         // another place. The path is what finds the tracer.
         .env_clear()
         .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
@@ -50,7 +50,7 @@ fn start(place: &Place) -> Option<Traced> {
         .stderr(log)
         .spawn()
         .unwrap();
-    let running = Traced(Running(child));
+    let running = TracedGateway(RunningGateway(child));
     let ready = |_: &u32| {
         pause(Duration::from_millis(20));
         ask(place.main, "GET", "/readyz", "", None).is_ok_and(|answer| answer.status == 200)
@@ -59,7 +59,7 @@ fn start(place: &Place) -> Option<Traced> {
     Some(running)
 }
 
-fn call(place: &Place, capability: &str, arguments: &Value) -> Option<Value> {
+fn call(place: &TestInstallation, capability: &str, arguments: &Value) -> Option<Value> {
     let body = json!({"capability": capability, "arguments": arguments, "wait_ms": 5_000});
     let answer = place.call(&body).ok()?;
     (answer.status == 200 && answer.body["status"] == "done").then(|| answer.body["result"].clone())
@@ -67,8 +67,11 @@ fn call(place: &Place, capability: &str, arguments: &Value) -> Option<Value> {
 
 #[test]
 fn a_gateway_whose_disk_fails_ends_and_has_everything_it_acknowledged() {
-    let place =
-        Place::new("sandbox: degraded\nbatch: {services: {state: off}}\n", "defaults: {tier: autonomous}\n", None);
+    let place = TestInstallation::new(
+        "sandbox: degraded\nbatch: {services: {state: off}}\n",
+        "defaults: {tier: autonomous}\n",
+        None,
+    );
     let Some(mut running) = start(&place) else { return };
     let set = |n: &u32| call(&place, "state.persistent.set", &json!({"key": format!("k{n}"), "value": n})).is_some();
     let acknowledged: Vec<u32> = (0..200).take_while(set).collect();
@@ -80,7 +83,7 @@ fn a_gateway_whose_disk_fails_ends_and_has_everything_it_acknowledged() {
     });
     let log = fs::read_to_string(place.folder.path().join("log")).unwrap();
     assert_eq!(ended.and_then(|status| status.code()), Some(1), "{log}");
-    assert!(log.contains("the gateway could not go on") && log.contains("a sync to the disk failed"), "{log}");
+    assert!(log.contains("the gateway had to stop") && log.contains("a sync to the disk failed"), "{log}");
     drop(running);
     let again = place.start();
     for n in acknowledged {

@@ -14,29 +14,29 @@ mod table;
 use std::sync::Arc;
 use std::time::Duration;
 
-use load::{CONFIG, Load, RULES, declare};
-use oracle::{Manners, Oracle, next};
+use load::{AgentLoad, CONFIG, RULES, declare};
+use oracle::{EffectOracle, OracleBehavior, next};
 use sluice_testkit::depth::repetitions;
 
-use crate::running::{Place, Running, pause};
+use crate::running::{RunningGateway, TestInstallation, pause};
 
 /// A service that answers, mostly, and late, cut or not at all at times.
-const UNRELIABLE: Manners = Manners { late: 300, hang: 10, cut: 150, refuse: 20, down: 20 };
+const UNRELIABLE: OracleBehavior = OracleBehavior { late: 300, hang: 10, cut: 150, refuse: 20, down: 20 };
 
 /// A gateway with everything declared that the service offers.
-fn place(oracle: &Oracle, postgres: Option<&str>) -> Arc<Place> {
-    let place = Place::new(CONFIG, RULES, postgres);
+fn place(oracle: &EffectOracle, postgres: Option<&str>) -> Arc<TestInstallation> {
+    let place = TestInstallation::new(CONFIG, RULES, postgres);
     declare(&place, oracle);
     Arc::new(place)
 }
 
 #[test]
 fn kills_of_the_whole_process() {
-    let oracle = Oracle::open();
-    oracle.behave(Manners { late: 500, ..Manners::default() });
+    let oracle = EffectOracle::open();
+    oracle.behave(OracleBehavior { late: 500, ..OracleBehavior::default() });
     let place = place(&oracle, None);
     let mut running = place.start();
-    let load = Load::start(&[Arc::clone(&place)], &oracle);
+    let load = AgentLoad::start(&[Arc::clone(&place)], &oracle);
     let mut random = 7;
     for _ in 0..repetitions(8, 300) {
         load.goes_on(8);
@@ -45,25 +45,25 @@ fn kills_of_the_whole_process() {
         running.kill();
         running = place.start();
     }
-    oracle.behave(Manners::default());
+    oracle.behave(OracleBehavior::default());
     load.goes_on(8);
-    load.settle("kills", true).is_as_promised();
+    load.settle("kills", true).assert_as_promised();
     drop(running);
 }
 
 #[test]
 fn services_that_are_slow_hang_cut_refuse_and_are_down() {
-    let oracle = Oracle::open();
+    let oracle = EffectOracle::open();
     let place = place(&oracle, None);
-    let _running: Running = place.start();
-    let load = Load::start(&[Arc::clone(&place)], &oracle);
+    let _running: RunningGateway = place.start();
+    let load = AgentLoad::start(&[Arc::clone(&place)], &oracle);
     for _ in 0..repetitions(2, 60) {
         oracle.behave(UNRELIABLE);
         load.goes_on(60);
-        oracle.behave(Manners { down: 1000, ..Manners::default() });
+        oracle.behave(OracleBehavior { down: 1000, ..OracleBehavior::default() });
         load.goes_on(10);
-        oracle.behave(Manners::default());
+        oracle.behave(OracleBehavior::default());
         load.goes_on(20);
     }
-    load.settle("slow services", false).is_as_promised();
+    load.settle("slow services", false).assert_as_promised();
 }

@@ -1,22 +1,22 @@
 //! Git end to end: a gateway with the real git program locked in, honest and hostile repositories.
 
 mod canaries;
-pub(crate) mod house;
 mod remotes;
+pub(crate) mod test_gateway;
 
 use std::fs;
 
 use serde_json::json;
 use sluice_gateway::rooms::rollback;
 
-use house::{FREE, House, ana, git, has_git, repository};
+use test_gateway::{FREE, GitTestGateway, ana, git, has_git, repository};
 
 /// A gateway with a repository `shop`.
-async fn shop() -> Option<House> {
+async fn shop() -> Option<GitTestGateway> {
     if !has_git() {
         return None;
     }
-    let house = House::with_git().await;
+    let house = GitTestGateway::with_git().await;
     repository(&house.work().join("shop"));
     Some(house)
 }
@@ -161,7 +161,7 @@ async fn an_approval_covers_the_state_that_was_shown_and_no_other() {
         return;
     }
     let org = "defaults: {tier: autonomous}\noverrides:\n  - {capability: \"git.commit\", tier: approval_required}\n";
-    let mut house = House::new("git: {enabled: true}\n", org, "").await;
+    let mut house = GitTestGateway::new("git: {enabled: true}\n", org, "").await;
     let (folder, path) = (house.work().join("shop"), house.path("shop"));
     repository(&folder);
     let head = git(&folder, &["rev-parse", "HEAD"]);
@@ -198,7 +198,7 @@ async fn what_a_rule_hides_is_in_no_answer_and_in_no_commit() {
     }
     let rules = "rules:\n  - {capability: \"filesystem.read\", tier: blocked, conditions: {path_glob: \"/**/secret/**\"}}\n  \
                  - {capability: \"*\", tier: autonomous}\n";
-    let mut house = House::new("git: {enabled: true}\n", FREE, rules).await;
+    let mut house = GitTestGateway::new("git: {enabled: true}\n", FREE, rules).await;
     let (folder, path) = (house.work().join("shop"), house.path("shop"));
     repository(&folder);
     fs::create_dir(folder.join("secret")).unwrap();
@@ -256,7 +256,7 @@ async fn the_rules_of_the_seed_meet_real_calls() {
     }
     let org = "defaults: {tier: autonomous}\noverrides:\n  - {capability: \"git.*\", tier: blocked}\n  \
                - {capability: \"process.kill\", tier: approval_required}\n";
-    let house = House::new("git: {enabled: true}\nprocess: {programs: [sleep]}\n", org, "").await;
+    let house = GitTestGateway::new("git: {enabled: true}\nprocess: {programs: [sleep]}\n", org, "").await;
     repository(&house.work().join("shop"));
     let path = house.path("shop");
     for (capability, more) in [
@@ -278,12 +278,12 @@ async fn the_rules_of_the_seed_meet_real_calls() {
 
 #[tokio::test]
 async fn where_it_is_off_or_git_is_missing_the_answer_says_what_to_do() {
-    let house = House::new("", FREE, "").await;
+    let house = GitTestGateway::new("", FREE, "").await;
     let no = house.call("git.status", json!({"path": house.path("")})).await.unwrap_err();
     assert_eq!(no.refusal.code().as_str(), "gateway.unsupported");
     assert!(no.refusal.to_string().contains("git.enabled"), "{}", no.refusal);
     let no = house.call("process.list", json!({})).await.unwrap_err();
     assert!(no.refusal.to_string().contains("process.programs"), "{}", no.refusal);
-    let house = House::new("git: {enabled: true, program: /no/such/git}\n", FREE, "").await;
+    let house = GitTestGateway::new("git: {enabled: true, program: /no/such/git}\n", FREE, "").await;
     assert_eq!(house.refused("git.status", json!({"path": house.path("")})).await, "git.not_installed");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::running::{Answer, Place, Running, ask, pause};
+use crate::running::{RunningGateway, TestHttpResponse, TestInstallation, ask, pause};
 
 /// A service that takes requests and answers each only when the test says so.
 fn gated() -> (SocketAddr, Receiver<Sender<()>>) {
@@ -39,10 +39,10 @@ fn answer(mut stream: TcpStream, tell: &Sender<Sender<()>>) {
     }
 }
 
-fn place(service: SocketAddr, config: &str) -> Place {
+fn place(service: SocketAddr, config: &str) -> TestInstallation {
     let rules = "defaults: {tier: autonomous}\noverrides: [{capability: deploy, tier: autonomous}]\n";
     let more = format!("capabilities: declared\nbatch: {{limit: 1000}}\nholds: {{delays: {{deploy: 0s}}}}\n{config}");
-    let place = Place::new(&more, rules, None);
+    let place = TestInstallation::new(&more, rules, None);
     let folder = place.folder.path().join("declared");
     std::fs::create_dir_all(&folder).unwrap();
     let declared = format!(
@@ -54,27 +54,27 @@ fn place(service: SocketAddr, config: &str) -> Place {
     place
 }
 
-fn deploy(place: &Place, version: usize) -> String {
+fn deploy(place: &TestInstallation, version: usize) -> String {
     let call = json!({"capability": "deploy", "arguments": {"version": version.to_string()}, "wait_ms": 0});
-    let Answer { status, body } = place.call(&call).unwrap();
+    let TestHttpResponse { status, body } = place.call(&call).unwrap();
     assert_eq!(status, 202, "{body}");
     body["buffer_id"].as_str().unwrap().to_owned()
 }
 
-fn terminate(running: &Running) {
+fn terminate(running: &RunningGateway) {
     let id = rustix::process::Pid::from_raw(running.0.id().try_into().unwrap()).unwrap();
     rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
 }
 
 /// Whether the process ends, in real time and bounded.
-fn ends(running: &mut Running) -> bool {
+fn ends(running: &mut RunningGateway) -> bool {
     (0..3_000).any(|_| {
         pause(Duration::from_millis(10));
         running.0.try_wait().unwrap().is_some()
     })
 }
 
-fn states(place: &Place, ids: &[String]) -> Vec<String> {
+fn states(place: &TestInstallation, ids: &[String]) -> Vec<String> {
     let state = |id: &String| {
         let path = format!("/v1/holds/{id}");
         let found: Value = ask(place.main, "GET", &path, &place.operator_token, None).unwrap().body;

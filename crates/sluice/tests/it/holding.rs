@@ -4,12 +4,12 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::gate::{Gate, staying};
+use crate::cli_gateway::{CliTestGateway, staying};
 
 /// Writes wait until somebody lets them go.
 const SLOW: &str = "holds:\n  delays:\n    filesystem.write: 10m\n";
 
-fn write(gate: &Gate, name: &str) -> Value {
+fn write(gate: &CliTestGateway, name: &str) -> Value {
     gate.pending("filesystem.write", &json!({"path": gate.workspace(name), "content": "one\ntwo\u{202e}"}))
 }
 
@@ -19,8 +19,8 @@ fn id<'v>(call: &'v Value, name: &str) -> &'v str {
 
 #[test]
 fn a_held_write_is_shown_whole_extended_and_sent() {
-    let gate = Gate::with(SLOW);
-    assert_eq!(gate.run(&["holds", "list"]).stderr, "nothing is held\n");
+    let gate = CliTestGateway::with(SLOW);
+    assert_eq!(gate.run(&["holds", "list"]).stderr, "no held writes\n");
     let call = write(&gate, "a.txt");
     let hold = id(&call, "buffer_id");
     insta::assert_snapshot!(gate.table(&gate.works(&["holds", "list", "--state", "held"])), @r"
@@ -68,7 +68,7 @@ fn a_held_write_is_shown_whole_extended_and_sent() {
 
 #[test]
 fn a_cancelled_write_never_leaves() {
-    let gate = Gate::with(SLOW);
+    let gate = CliTestGateway::with(SLOW);
     let (one, two) = (write(&gate, "a.txt"), write(&gate, "b.txt"));
     let run = gate.run(&["holds", "cancel", id(&one, "buffer_id"), "buf_ffff", id(&two, "buffer_id")]);
     assert_eq!(run.code, 3, "the one that does not exist: {}", run.stderr);
@@ -79,7 +79,7 @@ fn a_cancelled_write_never_leaves() {
 
 #[test]
 fn the_beginning_of_an_id_is_enough_if_it_is_the_only_one() {
-    let gate = Gate::with(SLOW);
+    let gate = CliTestGateway::with(SLOW);
     let (one, two) = (write(&gate, "a.txt"), write(&gate, "b.txt"));
     let (one, two) = (id(&one, "buffer_id"), id(&two, "buffer_id"));
     let shared = one.chars().zip(two.chars()).take_while(|(a, b)| a == b).count();
@@ -97,7 +97,7 @@ fn the_beginning_of_an_id_is_enough_if_it_is_the_only_one() {
 
 #[test]
 fn a_write_is_taken_back_after_a_plan_and_a_yes() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let path = gate.workspace("a.txt");
     fs::write(&path, "before").unwrap();
     let run = gate.call("filesystem.write", &json!({"path": path, "content": "after"}), &[]);
@@ -106,7 +106,7 @@ fn a_write_is_taken_back_after_a_plan_and_a_yes() {
     let by_agent = ["--agent", "assistant", "--since", "1h"];
     let plan = gate.works(&[&["rollback", "plan"][..], &by_agent].concat());
     insta::assert_snapshot!(gate.table(&plan), @r"
-    HOLD  CAPABILITY  CAN BE TAKEN BACK  UNTIL  WHY NOT
+    HOLD  CAPABILITY  CAN BE UNDONE  UNTIL  REASON
     buf_ID  filesystem.write  yes  TIME  -
     ");
     let run = gate.run(&[&["rollback", "apply"][..], &by_agent].concat());
@@ -125,7 +125,7 @@ fn a_write_is_taken_back_after_a_plan_and_a_yes() {
 
 #[test]
 fn a_dead_write_is_tried_again_or_given_up_and_nobody_can_say_it_happened() {
-    let gate = Gate::with(SLOW);
+    let gate = CliTestGateway::with(SLOW);
     let dead = |name: &str| {
         fs::create_dir(gate.path("workspace").join(name)).unwrap();
         let call = write(&gate, &format!("{name}/a.txt"));
@@ -153,7 +153,7 @@ fn a_dead_write_is_tried_again_or_given_up_and_nobody_can_say_it_happened() {
 
 #[test]
 fn a_watched_list_shows_what_comes() {
-    let gate = Gate::with(SLOW);
+    let gate = CliTestGateway::with(SLOW);
     let (mut child, mut lines) = staying(&gate, &["holds", "list", "--watch"]);
     let call = write(&gate, "a.txt");
     let line = lines.until(id(&call, "buffer_id"));
@@ -166,7 +166,7 @@ fn a_watched_list_shows_what_comes() {
 
 #[test]
 fn a_call_ends_as_what_became_of_it() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let outside = gate.call("filesystem.read", &json!({"path": "/etc/hostname"}), &[]);
     assert_eq!(outside.code, 5, "{}", outside.stderr);
     let view: Value = serde_json::from_str(&outside.stdout).unwrap();
@@ -185,7 +185,8 @@ fn a_call_ends_as_what_became_of_it() {
     };
     let (first, again, other) = (keyed("x"), keyed("x"), keyed("y"));
     assert_eq!((first.code, again.code, other.code), (0, 0, 7), "{}{}", again.stderr, other.stderr);
-    let call = |run: &crate::policy::Run| serde_json::from_str::<Value>(&run.stdout).unwrap()["call_id"].clone();
+    let call =
+        |run: &crate::policy::SluiceRunOutput| serde_json::from_str::<Value>(&run.stdout).unwrap()["call_id"].clone();
     assert_eq!(call(&first), call(&again));
     assert_eq!(gate.call("no.such", &json!({}), &[]).code, 3);
     assert_eq!(gate.run(&["call", "filesystem.read", "--input", "[1]"]).code, 2);

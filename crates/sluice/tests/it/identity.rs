@@ -4,10 +4,10 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::gate::Gate;
+use crate::cli_gateway::CliTestGateway;
 
 /// What a command does under some variables.
-struct Case {
+struct IdentityCase {
     variables: &'static [(&'static str, &'static str)],
     /// Exit code and part of the reason of an operator's command; none if it works.
     operator: Option<&'static str>,
@@ -19,38 +19,42 @@ const AGENT_FILE: &str = "data/agents/assistant.key";
 const TASK_FILE: &str = "data/agents/assistant.task";
 const TOKEN_FILE: &str = "data/operator.token";
 const NOT_USED: &str = "so the operator token in the data folder is not used";
-const NO_KEY: &str = "there is no agent key";
+const NO_KEY: &str = "no agent key found";
 
 /// Values that begin with `text:` stand for what the file holds.
-const CASES: [Case; 12] = [
-    Case { variables: &[], operator: None, agent: Some(NO_KEY) },
-    Case { variables: &[("SLUICE_AGENT_KEY", "")], operator: None, agent: Some(NO_KEY) },
-    Case { variables: &[("SLUICE_AGENT_KEY_FILE", AGENT_FILE)], operator: Some(NOT_USED), agent: None },
-    Case {
+const CASES: [IdentityCase; 12] = [
+    IdentityCase { variables: &[], operator: None, agent: Some(NO_KEY) },
+    IdentityCase { variables: &[("SLUICE_AGENT_KEY", "")], operator: None, agent: Some(NO_KEY) },
+    IdentityCase { variables: &[("SLUICE_AGENT_KEY_FILE", AGENT_FILE)], operator: Some(NOT_USED), agent: None },
+    IdentityCase {
         variables: &[("SLUICE_AGENT_KEY", "text:data/agents/assistant.key")],
         operator: Some(NOT_USED),
         agent: None,
     },
-    Case { variables: &[("SLUICE_AGENT_KEY", "rubbish")], operator: Some(NOT_USED), agent: Some("credential") },
-    Case { variables: &[("SLUICE_AGENT_KEY_FILE", "data/none")], operator: Some(NOT_USED), agent: Some("cannot read") },
-    Case { variables: &[("SLUICE_TASK_KEY_FILE", TASK_FILE)], operator: Some(NOT_USED), agent: Some(NO_KEY) },
-    Case { variables: &[("SLUICE_TOKEN_FILE", TOKEN_FILE)], operator: None, agent: Some(NO_KEY) },
-    Case {
+    IdentityCase { variables: &[("SLUICE_AGENT_KEY", "rubbish")], operator: Some(NOT_USED), agent: Some("credential") },
+    IdentityCase {
+        variables: &[("SLUICE_AGENT_KEY_FILE", "data/none")],
+        operator: Some(NOT_USED),
+        agent: Some("cannot read"),
+    },
+    IdentityCase { variables: &[("SLUICE_TASK_KEY_FILE", TASK_FILE)], operator: Some(NOT_USED), agent: Some(NO_KEY) },
+    IdentityCase { variables: &[("SLUICE_TOKEN_FILE", TOKEN_FILE)], operator: None, agent: Some(NO_KEY) },
+    IdentityCase {
         variables: &[("SLUICE_AGENT_KEY_FILE", AGENT_FILE), ("SLUICE_TOKEN_FILE", TOKEN_FILE)],
         operator: None,
         agent: None,
     },
-    Case {
+    IdentityCase {
         variables: &[("SLUICE_TOKEN_FILE", AGENT_FILE)],
         operator: Some("`SLUICE_TOKEN_FILE` holds an agent key, not an operator token"),
         agent: Some(NO_KEY),
     },
-    Case {
+    IdentityCase {
         variables: &[("SLUICE_AGENT_KEY_FILE", TOKEN_FILE)],
         operator: Some(NOT_USED),
         agent: Some("`SLUICE_AGENT_KEY_FILE` holds an operator token, not an agent key"),
     },
-    Case {
+    IdentityCase {
         variables: &[("SLUICE_AGENT_KEY_FILE", TASK_FILE), ("SLUICE_TOKEN", "text:data/agents/assistant.task")],
         operator: Some("`SLUICE_TOKEN` holds a task key, not an operator token"),
         agent: Some("`SLUICE_AGENT_KEY_FILE` holds a task key, not an agent key"),
@@ -59,7 +63,7 @@ const CASES: [Case; 12] = [
 
 #[test]
 fn no_command_falls_back_to_a_credential_of_another_kind() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     fs::write(gate.workspace("a.txt"), "x").unwrap();
     let call = gate.pending("filesystem.delete", &json!({"path": gate.workspace("a.txt")}));
     let approval = call["approval_id"].as_str().unwrap();
@@ -103,7 +107,7 @@ fn no_command_falls_back_to_a_credential_of_another_kind() {
 
 #[test]
 fn the_doctor_warns_while_one_user_can_read_the_keys_of_both_sides() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let warned = || {
         let report: Value = serde_json::from_str(&gate.run(&["doctor", "--json"]).stdout).unwrap();
         let checks = report["checks"].as_array().unwrap().clone();

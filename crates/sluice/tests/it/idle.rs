@@ -4,8 +4,8 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::gate::Gate;
-use crate::policy::Bench;
+use crate::cli_gateway::CliTestGateway;
+use crate::policy::TestFolder;
 
 /// Files that count for nothing, and the name that is probably meant.
 const IDLE: [(&str, &str); 4] = [
@@ -17,7 +17,7 @@ const IDLE: [(&str, &str); 4] = [
 
 #[test]
 fn a_policy_file_that_counts_for_nothing_is_named_by_check_config_doctor_and_serve() {
-    let mut gate = Gate::open();
+    let mut gate = CliTestGateway::open();
     for (file, _) in IDLE {
         let path = gate.path(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -57,7 +57,7 @@ fn a_policy_file_that_counts_for_nothing_is_named_by_check_config_doctor_and_ser
 
 #[test]
 fn serve_with_rules_that_cannot_be_used_names_file_line_and_problem_and_the_command_that_shows_more() {
-    let mut gate = Gate::open();
+    let mut gate = CliTestGateway::open();
     gate.signal(rustix::process::Signal::TERM);
     assert_eq!(gate.ended(), 0);
     let policies = gate.path("policies").display().to_string();
@@ -94,7 +94,7 @@ fn settings_that_can_do_nothing_or_too_much_are_refused_with_the_nearest_name() 
             &["fd00:ec2::254"],
         ),
     ] {
-        let bench = Bench::new();
+        let bench = TestFolder::new();
         bench.file("sluice.yaml", lines);
         for command in [&["config", "check"][..], &["serve"]] {
             let run = bench.run(command);
@@ -105,7 +105,7 @@ fn settings_that_can_do_nothing_or_too_much_are_refused_with_the_nearest_name() 
         let config = report["checks"].as_array().unwrap().iter().find(|finding| finding["check"] == "config").unwrap();
         assert_eq!(config["state"], "fail", "{lines}{config}");
     }
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     bench.file(
         "sluice.yaml",
         "services: {connections: {gmail: {}, work: {adapter: gmail}}}\n\
@@ -117,7 +117,7 @@ fn settings_that_can_do_nothing_or_too_much_are_refused_with_the_nearest_name() 
 
 #[test]
 fn the_doctor_opens_the_database_reads_token_files_and_tries_channels() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     let run = bench.run(&["init", "--dir", "gate", "--yes"]);
     assert_eq!(run.code, 0, "{}", run.stderr);
     let written = fs::read_to_string(bench.path("gate/sluice.yaml")).unwrap();
@@ -137,7 +137,7 @@ fn the_doctor_opens_the_database_reads_token_files_and_tries_channels() {
     assert_eq!(of(&report, "channels")[0].0, "warn", "nobody can be asked: {report}");
 
     // A bot that nobody answers for, with a token that is not there.
-    let [dead, _] = crate::gate::free_ports();
+    let [dead, _] = crate::cli_gateway::free_ports();
     let bot = |file: &str| format!("telegram: {{token_file: {file}, api: \"http://127.0.0.1:{dead}\"}}\n");
     let report = doctor(&bot("missing.token"));
     assert!(

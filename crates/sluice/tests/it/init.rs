@@ -5,23 +5,23 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value;
-use sluice_core::Timestamp;
-use sluice_gateway::keys::{KindWord, hash_of};
-use sluice_store::{KeyKind, Role, Store};
+use sluice_core::UtcMillis;
+use sluice_gateway::keys::{TokenKind, hash_of};
+use sluice_store::{AccessKeyKind, OperatorRole, Store};
 
-use crate::policy::{Bench, Run};
+use crate::policy::{SluiceRunOutput, TestFolder};
 
-fn mode(bench: &Bench, name: &str) -> u32 {
+fn mode(bench: &TestFolder, name: &str) -> u32 {
     fs::metadata(bench.path(name)).unwrap().permissions().mode() & 0o7777
 }
 
-fn json(run: &Run) -> Value {
+fn json(run: &SluiceRunOutput) -> Value {
     serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}\n{}\n{}", run.stdout, run.stderr))
 }
 
 /// A gateway's folder `gate` whose ports nobody uses.
-fn gate(arguments: &[&str]) -> Bench {
-    let bench = Bench::new();
+fn gate(arguments: &[&str]) -> TestFolder {
+    let bench = TestFolder::new();
     let run = bench.run(&[&["init", "--dir", "gate", "--yes"], arguments].concat());
     assert_eq!(run.code, 0, "{}", run.stderr);
     bench
@@ -44,25 +44,25 @@ fn a_folder_is_made_that_checks_and_opens_for_exactly_three_keys() {
         fs::read_dir(bench.path("gate")).unwrap().flatten().all(|e| !e.file_name().to_string_lossy().starts_with('.'))
     );
     let run = bench.run(&["config", "check", "--config", "gate/sluice.yaml"]);
-    assert_eq!((run.code, run.stdout.as_str()), (0, "gate/sluice.yaml is in order\n"), "{}", run.stderr);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "gate/sluice.yaml is valid\n"), "{}", run.stderr);
     assert_eq!(bench.run(&["policy", "check", "gate/policies"]).code, 0);
 
     let read = |name: &str| fs::read_to_string(bench.path(name)).unwrap().trim().to_owned();
     let (agent_kind, agent_hash) = hash_of(&read("gate/data/agents/assistant.key")).unwrap();
     let (operator_kind, operator_hash) = hash_of(&read("gate/data/operator.token")).unwrap();
     let (task_kind, task_hash) = hash_of(&read("gate/data/agents/assistant.task")).unwrap();
-    assert_eq!((agent_kind, operator_kind, task_kind), (KindWord::Agent, KindWord::Operator, KindWord::Task));
+    assert_eq!((agent_kind, operator_kind, task_kind), (TokenKind::Agent, TokenKind::Operator, TokenKind::Task));
     let store = Store::open_to_read(&bench.path("gate/data/sluice.db")).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let keys = runtime.block_on(store.keys()).unwrap();
     assert_eq!(keys.len(), 3);
     for key in keys {
-        assert!(key.is_live(Timestamp::from_millis(i64::MAX)));
+        assert!(key.is_live(UtcMillis::from_millis(i64::MAX)));
         match key.kind {
-            KeyKind::Agent(name) => assert_eq!((name.as_str(), key.hash), ("assistant", agent_hash)),
-            KeyKind::Operator(_, role) => assert_eq!((role, key.hash), (Role::Admin, operator_hash)),
-            KeyKind::Task(name) => assert_eq!((name.as_str(), key.hash), ("assistant", task_hash)),
-            KeyKind::Inbox(_) => panic!("no inbox was asked for"),
+            AccessKeyKind::Agent(name) => assert_eq!((name.as_str(), key.hash), ("assistant", agent_hash)),
+            AccessKeyKind::Operator(_, role) => assert_eq!((role, key.hash), (OperatorRole::Admin, operator_hash)),
+            AccessKeyKind::Task(name) => assert_eq!((name.as_str(), key.hash), ("assistant", task_hash)),
+            AccessKeyKind::Inbox(_) => panic!("no inbox was asked for"),
         }
     }
     assert_eq!(runtime.block_on(store.agents()).unwrap().len(), 1);
@@ -70,7 +70,7 @@ fn a_folder_is_made_that_checks_and_opens_for_exactly_three_keys() {
 
 #[test]
 fn keys_are_not_printed_where_nobody_sits() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     let run = bench.run(&["init", "--dir", "gate", "--yes"]);
     let json_run = bench.run(&["init", "--dir", "other", "--yes", "--json"]);
     for text in [&run.stdout, &run.stderr, &json_run.stdout, &json_run.stderr] {
@@ -100,15 +100,15 @@ fn every_template_fits_any_agent_and_its_folder() {
 #[test]
 fn nothing_is_overwritten_and_nothing_is_left_half_done() {
     for taken in ["sluice.yaml", "data", "policies", "workspace"] {
-        let bench = Bench::new();
+        let bench = TestFolder::new();
         bench.file(&format!("gate/{taken}"), "mine");
         let run = bench.run(&["init", "--dir", "gate", "--yes"]);
         assert_eq!(run.code, 7, "{}", run.stderr);
-        assert!(run.stderr.contains("exists already") && run.stderr.contains("hint:"));
+        assert!(run.stderr.contains("already exists") && run.stderr.contains("hint:"));
         assert_eq!(fs::read_dir(bench.path("gate")).unwrap().count(), 1);
         assert_eq!(fs::read_to_string(bench.path(&format!("gate/{taken}"))).unwrap(), "mine");
     }
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     let run = bench.run(&["init", "--dir", "a: b", "--yes"]);
     assert_eq!(run.code, 2, "{}", run.stderr);
     assert_eq!(fs::read_dir(bench.path("a: b")).unwrap().count(), 0);
@@ -116,7 +116,7 @@ fn nothing_is_overwritten_and_nothing_is_left_half_done() {
 
 #[test]
 fn without_a_terminal_nobody_is_asked() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     let run = bench.run(&["init", "--dir", "gate"]);
     assert_eq!(run.code, 2);
     assert!(run.stderr.contains("hint: add --yes"), "{}", run.stderr);
@@ -127,7 +127,7 @@ fn without_a_terminal_nobody_is_asked() {
 
 #[test]
 fn config_says_what_is_in_force_and_why() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     bench.file("sluice.yaml", "node: gate-1\nbatch:\n  limit: 6\n");
     let secret = ("SLUICE_DATABASE_URL", "postgres://sluice:hunter2@db/sluice");
     let environment = [("SLUICE_APPROVALS__EXPIRY", "2h"), secret];
@@ -150,7 +150,7 @@ fn config_says_what_is_in_force_and_why() {
 
 #[test]
 fn problems_of_the_configuration_are_shown_with_their_place() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     bench.file("sluice.yaml", "lisen: 127.0.0.1:7420\n");
     let run = bench.run_with(&["config", "check"], "", &[("SLUICE_BATCH__LIMIT", "many")]);
     assert_eq!((run.code, run.stdout.as_str()), (1, ""));
@@ -169,7 +169,7 @@ fn problems_of_the_configuration_are_shown_with_their_place() {
 
 #[test]
 fn the_file_is_the_one_named_by_flag_then_by_variable_then_the_one_here() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     assert_eq!(bench.run(&["config", "path"]).code, 3);
     assert_eq!(bench.run(&["config", "check"]).code, 3);
     assert_eq!(bench.run(&["config", "path", "--config", "none.yaml"]).code, 3);
@@ -223,7 +223,7 @@ fn the_doctor_finds_a_new_folder_in_order() {
         assert!(["ok", "warn"].contains(&state(&report, layer)), "where the system allows it: {}", run.stdout);
     }
     let run = bench.run_with(&["doctor", "--config", "gate/sluice.yaml"], "", &environment);
-    assert!(run.stdout.starts_with("ok    config       gate/sluice.yaml is in order\n"), "{}", run.stdout);
+    assert!(run.stdout.starts_with("ok    config       gate/sluice.yaml is valid\n"), "{}", run.stdout);
     assert!(!run.stdout.contains('\u{1b}') && run.stderr.contains("0 checks failed"));
 }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sluice_testkit::depth::repetitions;
-use sluice_testkit::postgres::Database;
+use sluice_testkit::postgres::TestDatabase;
 
-use crate::running::{Place, ask, pause};
+use crate::running::{TestInstallation, ask, pause};
 
 /// Kills on each engine: a slice in every run, the whole count in a nightly one.
 const KILLS: [u64; 2] = [100, 3_000];
@@ -27,13 +27,13 @@ fn nothing_is_lost_or_doubled_by_kills_on_sqlite() {
 
 #[test]
 fn nothing_is_lost_or_doubled_by_kills_on_postgres() {
-    let Some(database) = Database::fresh() else { return };
+    let Some(database) = TestDatabase::fresh() else { return };
     kill_under_load(Some(database.url()));
 }
 
 /// What a client knows about one of its writes.
 #[derive(Debug, Clone)]
-struct Sent {
+struct ClientWriteRecord {
     line: String,
     /// The call's id, once an answer named it.
     call: Option<String>,
@@ -41,10 +41,10 @@ struct Sent {
 }
 
 fn kill_under_load(postgres: Option<&str>) {
-    let place = Arc::new(Place::new(CONFIG, RULES, postgres));
+    let place = Arc::new(TestInstallation::new(CONFIG, RULES, postgres));
     let over = Arc::new(AtomicBool::new(false));
     let acknowledged = Arc::new(AtomicUsize::new(0));
-    let sent: Arc<Mutex<BTreeMap<String, Sent>>> = Arc::default();
+    let sent: Arc<Mutex<BTreeMap<String, ClientWriteRecord>>> = Arc::default();
     let mut running = place.start();
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
@@ -80,10 +80,10 @@ fn kill_under_load(postgres: Option<&str>) {
 
 /// One client: append a line, wait for the outcome, repeat with the same key until there is an answer.
 fn drive(
-    place: &Place,
+    place: &TestInstallation,
     client: usize,
     over: &AtomicBool,
-    sent: &Mutex<BTreeMap<String, Sent>>,
+    sent: &Mutex<BTreeMap<String, ClientWriteRecord>>,
     acknowledged: &AtomicUsize,
 ) {
     for n in 0.. {
@@ -97,7 +97,7 @@ fn drive(
             "capability": "filesystem.append", "idempotency_key": key, "wait_ms": 2000,
             "arguments": {"path": path, "content": format!("{line}\n")},
         });
-        let mut one = Sent { line, call: None, status: "unknown".into() };
+        let mut one = ClientWriteRecord { line, call: None, status: "unknown".into() };
         sent.lock().unwrap().insert(key.clone(), one.clone());
         for _ in 0..600 {
             let Ok(answer) = place.call(&body) else {
@@ -121,7 +121,7 @@ fn drive(
 }
 
 /// Waits until every write that has an id is over. What is proven absent is tried again after a minute.
-fn settle(place: &Place, sent: &mut BTreeMap<String, Sent>) {
+fn settle(place: &TestInstallation, sent: &mut BTreeMap<String, ClientWriteRecord>) {
     for one in sent.values_mut() {
         let Some(call) = &one.call else { continue };
         for _ in 0..20 {
@@ -139,7 +139,7 @@ fn settle(place: &Place, sent: &mut BTreeMap<String, Sent>) {
 /// absent more than once waits for its next attempt longer than a test should: that it is scheduled is enough. On a slow
 /// machine, kills can use up every attempt of a write: then people find it among the dead letters, or are asked whether
 /// it happened.
-fn drain(place: &Place) {
+fn drain(place: &TestInstallation) {
     let mut left = Value::Null;
     for _ in 0..160 {
         let status = ask(place.main, "GET", "/v1/status", &place.operator_token, None).unwrap();
@@ -154,7 +154,7 @@ fn drain(place: &Place) {
 }
 
 /// The record has every write that was done, and verifies from its first entry to its last.
-fn verify(place: &Place, done: usize) {
+fn verify(place: &TestInstallation, done: usize) {
     let sluice = |words: &[&str]| {
         let ran = std::process::Command::new(env!("CARGO_BIN_EXE_sluice"))
             .args(words)
@@ -174,7 +174,7 @@ fn verify(place: &Place, done: usize) {
 }
 
 /// Holds what was told against what is in the files.
-fn judge(place: &Place, sent: &BTreeMap<String, Sent>) {
+fn judge(place: &TestInstallation, sent: &BTreeMap<String, ClientWriteRecord>) {
     let mut found: BTreeMap<String, usize> = BTreeMap::new();
     for entry in std::fs::read_dir(place.work()).unwrap() {
         let entry = entry.unwrap();

@@ -4,16 +4,16 @@ use std::fs;
 use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::{Value, json};
-use sluice_core::proxy::NotTaken;
-use sluice_gateway::config::{Around, Config};
+use sluice_core::proxy::ProposalError;
+use sluice_gateway::config::{Config, ConfigContext};
 use sluice_gateway::proxies::keep::screened;
-use sluice_gateway::workers::{Program, Workers};
+use sluice_gateway::workers::{GatewayWorkers, WorkerProgram};
 
-use crate::proxies::{ATTACK, Says, Scene, Service, scene_of, wait_until};
-use crate::running::{Answer, ask};
-use crate::workers::Ticking;
+use crate::proxies::{ATTACK, ProxiedServiceReply, ProxiedTestService, ProxyTestGateway, scene_of, wait_until};
+use crate::running::{TestHttpResponse, ask};
+use crate::workers::TickingClock;
 
-fn lasting(service: &Service) -> String {
+fn lasting(service: &ProxiedTestService) -> String {
     format!(
         r#"service: Board
 purpose: Keep an account on a board.
@@ -70,8 +70,8 @@ operations:
     )
 }
 
-impl Scene {
-    fn asks(&self, operation: &str, arguments: Value) -> Answer {
+impl ProxyTestGateway {
+    fn asks(&self, operation: &str, arguments: Value) -> TestHttpResponse {
         let capability = format!("proxy.board.{operation}");
         let body = json!({
             "capability": capability, "arguments": arguments, "allow_duplicate": true, "wait_ms": 20_000,
@@ -97,12 +97,12 @@ impl Scene {
 #[test]
 fn a_task_is_told_what_earlier_ones_left_also_after_a_restart() {
     let mut scene = scene_of(lasting);
-    scene.service.say(Says::Json(r#"{"id": "p1", "likes": 3, "author": "mallory"}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"id": "p1", "likes": 3, "author": "mallory"}"#.into()));
     assert_eq!(scene.asks("feed", json!({"author": "ana"})).status, 200);
     assert_eq!(scene.last_heard(), "GET /v1/feed?by=ana&seen=0 HTTP/1.1", "nothing is known yet");
     scene.running.take().unwrap().kill();
     scene.running = Some(scene.place.start());
-    scene.service.say(Says::Json(r#"{"id": "p2"}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"id": "p2"}"#.into()));
     assert_eq!(scene.asks("feed", json!({"author": "ana"})).status, 200);
     let heard = scene.last_heard();
     assert!(heard.starts_with("GET /v1/feed?after=p1&by=ana&seen=1&since=20"), "{heard}");
@@ -124,12 +124,12 @@ fn a_task_is_told_what_earlier_ones_left_also_after_a_restart() {
 #[test]
 fn what_must_not_be_kept_is_refused_recorded_and_shown_and_the_answer_is_given_all_the_same() {
     let scene = scene_of(lasting);
-    scene.service.say(Says::Json(r#"{"id": "p1"}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"id": "p1"}"#.into()));
     assert_eq!(scene.asks("feed", json!({"author": "ana"})).status, 200);
-    scene.service.say(Says::Json(r#"{"id": "carla.meier@example.org"}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"id": "carla.meier@example.org"}"#.into()));
     let answer = scene.asks("feed", json!({"author": "ana"}));
     assert_eq!((answer.status, &answer.body["result"]["data"]["id"]), (200, &json!("carla.meier@example.org")));
-    scene.service.say(Says::Json("{\"id\": \"p\u{200b}3\"}".into()));
+    scene.service.say(ProxiedServiceReply::Json("{\"id\": \"p\u{200b}3\"}".into()));
     scene.asks("feed", json!({"author": "ana"}));
     let shown = scene.shown();
     let codes: Vec<&str> =
@@ -140,19 +140,23 @@ fn what_must_not_be_kept_is_refused_recorded_and_shown_and_the_answer_is_given_a
     assert!(record.contains("proxy.proposal_refused") && record.contains("proposal.leak"), "{record}");
     assert!(!scene.written().contains("carla.meier"), "it is in a file");
     let said = scene.sluice(&["proxies", "show", "board"]);
-    assert!(said.contains("not kept      proposal.leak about a relation"), "{said}");
+    assert!(said.contains("refused       proposal.leak about a relation"), "{said}");
 }
 
 /// A worker that was taken over proposes whatever it likes: another one looks at its words.
 #[test]
 fn what_a_task_proposes_is_read_by_another_worker_and_must_come_out_as_it_went_in() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let workers = Workers::default();
-    assert_eq!(runtime.block_on(screened(&workers, &json!({"a": "p9"}))), Err(NotTaken::Unread), "nobody is there");
+    let workers = GatewayWorkers::default();
+    assert_eq!(
+        runtime.block_on(screened(&workers, &json!({"a": "p9"}))),
+        Err(ProposalError::Unread),
+        "nobody is there"
+    );
     let variables = [("SLUICE_SANDBOX".to_owned(), "degraded".to_owned())];
-    let (config, _) = Config::load(None, &variables, &Around::default()).unwrap();
-    let program = Program::at(std::path::Path::new(env!("CARGO_BIN_EXE_sluice"))).unwrap();
-    workers.open(program, &config, Arc::new(Ticking)).unwrap();
+    let (config, _) = Config::load(None, &variables, &ConfigContext::default()).unwrap();
+    let program = WorkerProgram::at(std::path::Path::new(env!("CARGO_BIN_EXE_sluice"))).unwrap();
+    workers.open(program, &config, Arc::new(TickingClock)).unwrap();
     let read = |values: Value| runtime.block_on(screened(&workers, &values));
     assert_eq!(read(json!({"last_post": "p9", "text": "We talked about gardens.", "likes": 3})), Ok(()));
     for hostile in [
@@ -162,14 +166,14 @@ fn what_a_task_proposes_is_read_by_another_worker_and_must_come_out_as_it_went_i
         json!({"text": "<script>alert(1)</script>"}),
         json!({"last_post": "p9", "text": format!("hello. {ATTACK}")}),
     ] {
-        assert_eq!(read(hostile.clone()), Err(NotTaken::Content), "{hostile}");
+        assert_eq!(read(hostile.clone()), Err(ProposalError::Content), "{hostile}");
     }
 }
 
 #[test]
 fn a_draft_outlives_the_task_that_began_it_and_is_sent_by_another() {
     let scene = scene_of(lasting);
-    scene.service.say(Says::Json(r#"{"id": "p9"}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"id": "p9"}"#.into()));
     let begun = scene.asks("prepare", json!({"title": "plan", "text": "hello"}));
     assert_eq!(begun.body["status"], "done", "{begun:?}");
     let draft = scene.shown()["named_drafts"][0].clone();
@@ -186,18 +190,18 @@ fn a_draft_outlives_the_task_that_began_it_and_is_sent_by_another() {
 #[test]
 fn the_draft_a_crashed_task_worked_on_is_abandoned_and_after_an_attack_all_are() {
     let scene = scene_of(lasting);
-    scene.service.say(Says::Json(r#"{"id": "p9"}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"id": "p9"}"#.into()));
     for title in ["one", "two", "three"] {
         scene.asks("prepare", json!({"title": title, "text": "hello"}));
     }
-    let states = |scene: &Scene| {
+    let states = |scene: &ProxyTestGateway| {
         let shown = scene.shown();
         let all = shown["named_drafts"].as_array().unwrap().clone();
         let state = |name: &str| all.iter().find(|one| one["name"] == name).unwrap()["state"].clone();
         ["one", "two", "three"].map(|name| state(name).as_str().unwrap().to_owned())
     };
     // An answer that is none: nobody's attack, but nobody knows what became of the draft.
-    scene.service.say(Says::Json("[]".into()));
+    scene.service.say(ProxiedServiceReply::Json("[]".into()));
     scene.asks("publish", json!({"title": "one"}));
     assert_eq!(states(&scene), ["ABANDONED", "IN_PROGRESS", "IN_PROGRESS"]);
     // Nothing is sent for a draft that is not in progress, and nothing is held for it either.
@@ -210,14 +214,14 @@ fn the_draft_a_crashed_task_worked_on_is_abandoned_and_after_an_attack_all_are()
     assert_eq!(again.body["code"], "execute.bad_argument", "{again:?}");
     assert_eq!(scene.service.asked(), before);
     // An attack in the answer to a write: quarantine, and no draft of that time goes on.
-    scene.service.say(Says::Json(json!({"id": ATTACK}).to_string()));
+    scene.service.say(ProxiedServiceReply::Json(json!({"id": ATTACK}).to_string()));
     scene.asks("publish", json!({"title": "two"}));
     assert_eq!(scene.shown()["state"], "quarantined");
     assert_eq!(states(&scene), ["ABANDONED", "ABANDONED", "ABANDONED"]);
     assert!(!scene.written().contains("attacker@evil"), "content of an attack was written down");
 }
 
-fn names(scene: &Scene) -> String {
+fn names(scene: &ProxyTestGateway) -> String {
     ask(scene.place.main, "GET", "/v1/capabilities", &scene.place.agent_key, None).unwrap().body.to_string()
 }
 
@@ -225,7 +229,7 @@ fn names(scene: &Scene) -> String {
 fn declarations_follow_their_files_while_the_gateway_runs() {
     let scene = scene_of(lasting);
     let folder = scene.place.folder.path().join("proxies");
-    scene.service.say(Says::Json(r#"{"id": "p1"}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"id": "p1"}"#.into()));
     assert_eq!(scene.asks("feed", json!({"author": "ana"})).status, 200);
     // A new one.
     fs::write(folder.join("second.yaml"), lasting(&scene.service).replace("/feed", "/second")).unwrap();
@@ -235,7 +239,7 @@ fn declarations_follow_their_files_while_the_gateway_runs() {
     assert_eq!(scene.last_heard(), "GET /v1/second?by=ana&seen=0 HTTP/1.1");
     // One that changes keeps its workspace; a task that runs ends as it began.
     let word = Arc::new((Mutex::new(false), Condvar::new()));
-    scene.service.say(Says::Late(Arc::clone(&word), r#"{"id": "late"}"#.into()));
+    scene.service.say(ProxiedServiceReply::Late(Arc::clone(&word), r#"{"id": "late"}"#.into()));
     let changed = lasting(&scene.service).replace("path: /feed", "path: /other");
     std::thread::scope(|scope| {
         let before = scene.service.asked();
@@ -254,7 +258,7 @@ fn declarations_follow_their_files_while_the_gateway_runs() {
         let answer = late.join().unwrap();
         assert_eq!((answer.status, &answer.body["result"]["data"]["id"]), (200, &json!("late")), "{answer:?}");
     });
-    scene.service.say(Says::Json(r#"{"id": "p3"}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"id": "p3"}"#.into()));
     assert_eq!(scene.asks("feed", json!({"author": "ana"})).status, 200);
     let heard = scene.last_heard();
     assert!(heard.starts_with("GET /v1/other?after=late&by=ana&seen=2"), "it knows what the old one kept: {heard}");

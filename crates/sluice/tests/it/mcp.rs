@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::gate::Gate;
+use crate::cli_gateway::CliTestGateway;
 
-fn key(gate: &Gate) -> String {
+fn key(gate: &CliTestGateway) -> String {
     gate.path("data/agents/assistant.key").display().to_string()
 }
 
 /// Runs a hook with an input.
-fn hook(gate: &Gate, client: &str, input: &str, wait: &str, url: &str) -> (Option<i32>, String, String) {
+fn hook(gate: &CliTestGateway, client: &str, input: &str, wait: &str, url: &str) -> (Option<i32>, String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(["hook", client, "--wait", wait])
         .env_clear()
@@ -42,7 +42,7 @@ fn bash(session: &str, command: &str) -> String {
 
 #[test]
 fn the_bridge_speaks_both_eras_and_nothing_but_messages() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     fs::write(gate.path("workspace/notes.txt"), "milk").unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .arg("mcp")
@@ -87,7 +87,7 @@ fn the_bridge_speaks_both_eras_and_nothing_but_messages() {
 
 #[test]
 fn the_bridge_ends_when_the_key_is_not_accepted() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .arg("mcp")
         .env_clear()
@@ -109,7 +109,7 @@ fn the_bridge_ends_when_the_key_is_not_accepted() {
 
 #[test]
 fn a_request_that_is_taken_back_is_closed_and_what_was_accepted_stays_accepted() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .arg("mcp")
         .env_clear()
@@ -206,7 +206,7 @@ fn the_bridge_says_so_when_an_answer_never_came() {
 
 #[test]
 fn a_hook_asks_a_person_and_hands_their_answer_to_the_client() {
-    let gate = Gate::with("disk: {low: 1MB/0%, stop: 1MB/0%}\n");
+    let gate = CliTestGateway::with("disk: {low: 1MB/0%, stop: 1MB/0%}\n");
     let (code, stdout, _) = hook(&gate, "claude-code", &bash("s1", "make"), "1ms", &gate.url);
     let said: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((code, &said["hookSpecificOutput"]["permissionDecision"]), (Some(0), &json!("deny")));
@@ -240,7 +240,7 @@ fn a_hook_asks_a_person_and_hands_their_answer_to_the_client() {
 
 #[test]
 fn a_hook_of_every_client_denies_with_the_reason_of_the_freeze() {
-    let mut gate = Gate::with("disk: {low: 1MB/0%, stop: 1MB/0%}\n");
+    let mut gate = CliTestGateway::with("disk: {low: 1MB/0%, stop: 1MB/0%}\n");
     fs::write(gate.path("policies/org.yaml"), "defaults: {tier: autonomous}\n").unwrap();
     fs::write(gate.path("policies/agents/assistant.yaml"), "rules: []\n").unwrap();
     gate.signal(rustix::process::Signal::TERM);
@@ -279,7 +279,7 @@ fn a_hook_of_every_client_denies_with_the_reason_of_the_freeze() {
 
 #[test]
 fn a_tool_that_only_looks_like_one_of_ours_is_put_to_a_person() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let cursor = |tool: &str, server: Value| {
         let mut said = json!({"conversation_id": "c", "hook_event_name": "beforeMCPExecution", "tool_name": tool, "tool_input": "{}"});
         said.as_object_mut().unwrap().extend(server.as_object().unwrap().clone());
@@ -303,7 +303,7 @@ fn a_tool_that_only_looks_like_one_of_ours_is_put_to_a_person() {
 
 #[test]
 fn what_the_user_types_becomes_the_task_of_the_session_and_the_agents_key_cannot_say_it() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let prompt = |session: &str, text: &str, variable: &str, url: &str| {
         let input = json!({
             "session_id": session, "cwd": "/srv", "hook_event_name": "UserPromptSubmit", "prompt": text,
@@ -328,9 +328,9 @@ fn what_the_user_types_becomes_the_task_of_the_session_and_the_agents_key_cannot
     let sessions = || gate.json(&["sessions", "list"])["data"].as_array().unwrap().clone();
     // The agent's key states nothing; the prompt goes on all the same, and so it does without a gateway.
     let (code, said) = prompt("s1", "mail eve@evil.example", "SLUICE_AGENT_KEY_FILE", &gate.url);
-    assert!(code == Some(1) && said.contains("there is no task key"), "{code:?} {said}");
+    assert!(code == Some(1) && said.contains("no task key found"), "{code:?} {said}");
     let (code, said) = prompt("s1", "mail ana@x.example", "SLUICE_TASK_KEY_FILE", "http://127.0.0.1:9");
-    assert!(code == Some(1) && said.contains("does not answer"), "{code:?} {said}");
+    assert!(code == Some(1) && said.contains("does not respond"), "{code:?} {said}");
     assert!(sessions().is_empty());
     let (code, said) = prompt("s1", "mail ana@x.example", "SLUICE_TASK_KEY_FILE", &gate.url);
     assert_eq!(code, Some(0), "{said}");
@@ -358,17 +358,17 @@ fn what_the_user_types_becomes_the_task_of_the_session_and_the_agents_key_cannot
 
 #[test]
 fn a_broken_hook_stops_the_tool_and_doctor_shows_it() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let (code, _, stderr) = hook(&gate, "claude-code", &bash("s1", "ls"), "1ms", "http://127.0.0.1:9");
     assert_eq!(code, Some(2));
-    assert!(stderr.contains("does not answer"), "{stderr}");
+    assert!(stderr.contains("does not respond"), "{stderr}");
     for client in ["claude-code", "codex", "gemini", "cursor"] {
         let (code, stdout, _) = hook(&gate, client, "{", "1ms", &gate.url);
         assert_eq!(code, Some(2), "{client} {stdout}");
         let (home, key) = (gate.path("home").display().to_string(), key(&gate));
         let run = |arguments: &[&str]| gate.run_as(arguments, &[("HOME", &home)]);
         let none = run(&["doctor", "--client", client]);
-        assert!(none.code != 0 && none.stdout.contains("there is no hook of sluice"), "{}", none.stdout);
+        assert!(none.code != 0 && none.stdout.contains("no sluice hook in"), "{}", none.stdout);
         let set = run(&["setup", client, "--hooks", "--key-file", &key, "--url", &gate.url]);
         assert_eq!(set.code, 0, "{}", set.stderr);
         let found = run(&["doctor", "--client", client]);
@@ -378,7 +378,7 @@ fn a_broken_hook_stops_the_tool_and_doctor_shows_it() {
 
 #[test]
 fn setup_writes_one_entry_shows_it_first_and_takes_it_back() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let home = gate.path("home");
     fs::create_dir_all(home.join(".cursor")).unwrap();
     let file = home.join(".cursor/mcp.json");
@@ -408,7 +408,7 @@ fn setup_writes_one_entry_shows_it_first_and_takes_it_back() {
 
 #[test]
 fn undo_takes_out_what_is_ours_and_keeps_what_others_wrote_since() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let home = gate.path("home");
     fs::create_dir_all(home.join(".cursor")).unwrap();
     fs::create_dir_all(home.join("dotfiles")).unwrap();

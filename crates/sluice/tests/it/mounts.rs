@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluice_testkit::stub::Stub;
+use sluice_testkit::stub::StubServer;
 
-use crate::running::{Answer, Place, Running, ask, pause};
+use crate::running::{RunningGateway, TestHttpResponse, TestInstallation, ask, pause};
 
 const ORG: &str = "defaults: {tier: autonomous}\noverrides: []\n";
 
@@ -22,7 +22,7 @@ const ORG: &str = "defaults: {tier: autonomous}\noverrides: []\n";
 #[ignore = "started by mounts"]
 fn stub_server() {
     if std::env::var_os("STUB").is_some() {
-        Stub::from_environment().serve();
+        StubServer::from_environment().serve();
         std::process::exit(0);
     }
 }
@@ -43,20 +43,20 @@ fn word(tool: &Value) -> Value {
     json!({"tool": tool["tool"], "digest": tool.get("digest").unwrap_or(&tool["accepted_digest"])})
 }
 
-struct Scene {
-    place: Place,
-    running: Running,
+struct MountTestGateway {
+    place: TestInstallation,
+    running: RunningGateway,
 }
 
-impl Scene {
+impl MountTestGateway {
     fn new(mounts: &str, agent: &str) -> Self {
-        let place = Place::new(&format!("sandbox: degraded\nmounts:\n{mounts}"), ORG, None);
+        let place = TestInstallation::new(&format!("sandbox: degraded\nmounts:\n{mounts}"), ORG, None);
         fs::write(place.folder.path().join("policies/agents/clerk.yaml"), agent).unwrap();
         let running = place.start();
         Self { place, running }
     }
 
-    fn operator(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    fn operator(&self, method: &str, path: &str, body: Option<&Value>) -> TestHttpResponse {
         ask(self.place.main, method, path, &self.place.operator_token, body).unwrap()
     }
 
@@ -97,11 +97,11 @@ impl Scene {
         self.until(name, |mount| mount["state"] == "open")
     }
 
-    fn accept(&self, name: &str, body: &Value) -> Answer {
+    fn accept(&self, name: &str, body: &Value) -> TestHttpResponse {
         self.operator("POST", &format!("/v1/mounts/{name}/accept"), Some(body))
     }
 
-    fn call(&self, capability: &str, text: &str) -> Answer {
+    fn call(&self, capability: &str, text: &str) -> TestHttpResponse {
         let body = json!({"capability": capability, "arguments": {"text": text}, "allow_duplicate": true});
         self.place.call(&body).unwrap()
     }
@@ -125,7 +125,7 @@ const FREE: &str = "rules:\n  - {capability: \"*\", tier: autonomous}\n";
 
 #[test]
 fn a_read_is_answered_a_write_is_asked_about_and_both_are_data_from_outside() {
-    let scene = Scene::new(&stub("good", "good", ""), "rules: []\n");
+    let scene = MountTestGateway::new(&stub("good", "good", ""), "rules: []\n");
     let mount = scene.open("good");
     assert_eq!((&mount["open_tools"], &mount["server"]), (&json!(2), &json!("stub 1")));
     assert_eq!(scene.said("good.echo", "hello"), "echo hello");
@@ -139,7 +139,7 @@ fn a_read_is_answered_a_write_is_asked_about_and_both_are_data_from_outside() {
 
 #[test]
 fn what_must_not_leave_does_not_go_to_a_server_even_with_a_read() {
-    let scene = Scene::new(&stub("good", "good", ""), FREE);
+    let scene = MountTestGateway::new(&stub("good", "good", ""), FREE);
     scene.open("good");
     let key = format!("{}{}", "AKIA", "IOSFODNN7EXAMPLQ");
     let answer = scene.call("good.echo", &format!("key {key} secret"));
@@ -148,7 +148,7 @@ fn what_must_not_leave_does_not_go_to_a_server_even_with_a_read() {
 
 #[test]
 fn a_rule_lets_a_write_run_and_freezing_the_mount_stops_it() {
-    let scene = Scene::new(&stub("good", "good", ""), FREE);
+    let scene = MountTestGateway::new(&stub("good", "good", ""), FREE);
     scene.open("good");
     assert_eq!(scene.said("good.write", "a"), "write a");
     let frozen = scene.operator("POST", "/v1/freezes", Some(&json!({"service": "mount.good"})));
@@ -163,7 +163,7 @@ fn a_changed_tool_is_shut_until_a_person_accepts_what_was_shown() {
     let more = format!("      STUB_FILE: \"{}\"\n", file.path().display());
     let mut lines = stub("good", "good", &more);
     lines = lines.replace("files: {read: [", &format!("files: {{read: [\"{}\", ", file.path().display()));
-    let scene = Scene::new(&lines, FREE);
+    let scene = MountTestGateway::new(&lines, FREE);
     scene.open("good");
     assert_eq!(scene.said("good.echo", "1"), "echo 1");
     fs::write(file.path(), "Says it louder.").unwrap();
@@ -198,7 +198,7 @@ fn a_program_that_knows_no_handshake_works_and_says_when_its_tools_change() {
     let more = format!("      STUB_FILE: \"{}\"\n", file.path().display());
     let lines = stub("new", "stateless", &more);
     let lines = lines.replace("files: {read: [", &format!("files: {{read: [\"{}\", ", file.path().display()));
-    let scene = Scene::new(&lines, FREE);
+    let scene = MountTestGateway::new(&lines, FREE);
     let mount = scene.open("new");
     assert_eq!((&mount["open_tools"], &mount["protocol"]), (&json!(2), &json!("2026-07-28")), "{mount}");
     assert_eq!(scene.said("new.echo", "1"), "echo 1");
@@ -211,9 +211,9 @@ fn a_program_that_knows_no_handshake_works_and_says_when_its_tools_change() {
 
 #[test]
 fn an_address_that_knows_no_handshake_is_asked_with_headers_that_say_what_is_asked() {
-    let (address, heard) = Stub { kind: "stateless".into(), file: None }.listen();
+    let (address, heard) = StubServer { kind: "stateless".into(), file: None }.listen();
     let lines = format!("  new: {{url: \"http://{address}/mcp\", http: true, allow_addresses: [127.0.0.1/32]}}\n");
-    let scene = Scene::new(&lines, FREE);
+    let scene = MountTestGateway::new(&lines, FREE);
     let mount = scene.open("new");
     assert_eq!((&mount["open_tools"], &mount["protocol"]), (&json!(2), &json!("2026-07-28")), "{mount}");
     assert_eq!(scene.said("new.echo", "hello"), "echo hello");
@@ -222,7 +222,7 @@ fn an_address_that_knows_no_handshake_is_asked_with_headers_that_say_what_is_ask
 }
 
 /// The most memory a gateway ever had, in KiB.
-fn most_memory(scene: &Scene) -> u64 {
+fn most_memory(scene: &MountTestGateway) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", scene.running.0.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
@@ -236,11 +236,11 @@ fn hostile_servers_are_contained_reported_and_cost_the_others_nothing() {
     for kind in kinds {
         mounts += &stub(&kind.replace('_', "-"), kind, "").replace("timeout: 5s", "timeout: 2s");
     }
-    let scene = Scene::new(&mounts, FREE);
+    let scene = MountTestGateway::new(&mounts, FREE);
     scene.open("good");
     let good = || assert_eq!(scene.said("good.echo", "still here"), "echo still here");
     // Ten thousand tools, and a list without an end: nothing of them is offered.
-    for (name, why) in [("many", "more than"), ("pages", "no end")] {
+    for (name, why) in [("many", "more than"), ("pages", "does not end")] {
         let mount = scene.until(name, |mount| mount["restarts"].as_u64() > Some(0));
         assert!(mount["reason"].as_str().unwrap().contains(why), "{mount}");
         assert_eq!(mount["open_tools"], 0);
@@ -324,7 +324,7 @@ fn a_program_reaches_what_was_declared_and_nothing_else() {
     fs::create_dir(&open).unwrap();
     let more = "      DECLARED: \"1\"\n      SECRET: vault:looks/key\n";
     let lines = stub("looks", "looks", more).replace("]}\n", &format!("], write: [\"{}\"]}}\n", open.display()));
-    let scene = Scene::new(&lines, FREE);
+    let scene = MountTestGateway::new(&lines, FREE);
     scene.until("looks", |mount| mount["reason"].to_string().contains("looks/key"));
     let secret =
         json!({"value": "canary-4711-mount", "capabilities": ["looks.*"], "hosts": ["localhost"], "kind": "api_key"});
@@ -363,7 +363,7 @@ fn a_program_reaches_what_was_declared_and_nothing_else() {
 fn a_program_with_hosts_has_a_network_of_its_own_with_nothing_in_it_but_the_way_to_them() {
     let lines =
         stub("looks", "looks", "").replace("    delay: 0s\n", "    delay: 0s\n    network: [api.example.com]\n");
-    let scene = Scene::new(&lines, FREE);
+    let scene = MountTestGateway::new(&lines, FREE);
     let mount = scene.open("looks");
     let own = fs::read_link("/proc/self/ns/net").unwrap().display().to_string();
     let said = scene.call("looks.echo", "");
@@ -382,12 +382,12 @@ fn a_program_with_hosts_has_a_network_of_its_own_with_nothing_in_it_but_the_way_
 #[test]
 fn a_server_at_an_address_is_reached_through_egress_with_its_credential() {
     for kind in ["good", "streams"] {
-        let (address, heard) = Stub { kind: kind.into(), file: None }.listen();
+        let (address, heard) = StubServer { kind: kind.into(), file: None }.listen();
         let lines = format!(
             "  far:\n    url: http://{address}/mcp\n    http: true\n    allow_addresses: [127.0.0.1/32]\n    secret: far/key\n    \
              timeout: 5s\n"
         );
-        let scene = Scene::new(&lines, FREE);
+        let scene = MountTestGateway::new(&lines, FREE);
         let secret =
             json!({"value": "canary-far-1138", "capabilities": ["far.*"], "hosts": ["127.0.0.1"], "kind": "api_key"});
         assert!(scene.operator("PUT", "/v1/secrets/far%2Fkey", Some(&secret)).status < 300);
@@ -408,11 +408,11 @@ fn a_server_at_an_address_is_reached_through_egress_with_its_credential() {
 
 #[test]
 fn a_program_dies_with_its_gateway_and_what_was_accepted_is_known_again() {
-    let place = Place::new(&format!("sandbox: degraded\nmounts:\n{}", stub("good", "good", "")), ORG, None);
+    let place = TestInstallation::new(&format!("sandbox: degraded\nmounts:\n{}", stub("good", "good", "")), ORG, None);
     let running = place.start();
-    let scene = Scene { place, running };
+    let scene = MountTestGateway { place, running };
     scene.open("good");
-    let Scene { place, running } = scene;
+    let MountTestGateway { place, running } = scene;
     let children = || {
         let all = fs::read_dir("/proc").unwrap().flatten();
         let folder = place.folder.path().display().to_string();
@@ -431,7 +431,7 @@ fn a_program_dies_with_its_gateway_and_what_was_accepted_is_known_again() {
     }
     assert_eq!(children(), 0, "nothing outlives the gateway");
     let running = place.start();
-    let scene = Scene { place, running };
+    let scene = MountTestGateway { place, running };
     scene.open("good");
     assert_eq!(scene.mount("good")["waiting_tools"], 0, "the same definitions are the same");
 }
@@ -450,13 +450,13 @@ fn a_mount_that_reaches_the_gateways_own_files_or_takes_its_names_is_refused() {
         (run.status.success(), said)
     };
     for (lines, why) in [
-        ("  email: {command: x}\n", "capabilities of this name"),
+        ("  email: {command: x}\n", "capabilities with this name"),
         ("  Git: {command: x}\n", "starts with a letter"),
         ("  a: {command: x, url: \"https://a.example/\"}\n", "one of them"),
         ("  a: {comand: x}\n", "did you mean `command`"),
         ("  a: {command: x, files: {wirte: [/a]}}\n", "did you mean `write`"),
         ("  a: {command: x, files: {read: [.]}}\n", "holds, or lies in"),
-        ("  a: {url: \"http://a.example/\"}\n", "plain http"),
+        ("  a: {url: \"http://a.example/\"}\n", "unencrypted http"),
         ("  a: {command: x, env: {LD_PRELOAD: /x}}\n", "cannot be set"),
         ("  note1: {command: x}\n  notel: {command: x}\n", "looks like"),
     ] {
@@ -508,7 +508,7 @@ fn the_reference_servers_work_as_mounts() {
     let python = real(&installed.join("venv/bin/python")).parent().and_then(Path::parent).unwrap().to_path_buf();
     let which = std::process::Command::new("sh").args(["-c", "command -v node"]).output().unwrap();
     let node = real(Path::new(String::from_utf8_lossy(&which.stdout).trim()));
-    let place = Place::new(
+    let place = TestInstallation::new(
         "sandbox: degraded\nholds: {delays: {\"git.*\": 0s, \"files.*\": 0s, \"memory.*\": 0s}}\n",
         ORG,
         None,
@@ -527,7 +527,7 @@ fn the_reference_servers_work_as_mounts() {
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     }
     let running = place.start();
-    let scene = Scene { place, running };
+    let scene = MountTestGateway { place, running };
     let folder = real(shared.path()).display().to_string();
     let call = |capability: &str, arguments: Value| {
         let body = json!({"capability": capability, "arguments": arguments, "wait_ms": 20_000});

@@ -6,11 +6,11 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::gate::{Gate, staying};
+use crate::cli_gateway::{CliTestGateway, staying};
 
 #[test]
 fn an_agent_comes_pauses_resumes_and_goes() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     insta::assert_snapshot!(gate.masked(&gate.works(&["agents", "add", "clerk", "--note", "files\u{1b}things"])), @r"
     agent     clerk
     state     active
@@ -23,7 +23,7 @@ fn an_agent_comes_pauses_resumes_and_goes() {
     assert_eq!(gate.json(&["agents", "pause", "clerk", "--reason", "odd"])["paused"], true);
     insta::assert_snapshot!(gate.table(&gate.works(&["agents", "list"])), @r"
     NAME  STATE  KEYS  SINCE  NOTE
-    assistant  active  1  TIME  made by sluice init
+    assistant  active  1  TIME  created by sluice init
     clerk  paused  0  TIME  files\u{1b}things
     ");
     assert_eq!(gate.json(&["agents", "resume", "clerk"])["paused"], false);
@@ -34,7 +34,7 @@ fn an_agent_comes_pauses_resumes_and_goes() {
 
 #[test]
 fn a_key_is_kept_privately_replaced_and_revoked() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let file = gate.bench.path("assistant.key");
     let out = file.to_str().unwrap();
     let made =
@@ -70,7 +70,7 @@ fn a_key_is_kept_privately_replaced_and_revoked() {
 
 #[test]
 fn rules_are_put_in_force_listed_replayed_and_reverted() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let before = gate.json(&["status"])["policy_version"].as_str().unwrap().to_owned();
     let run = gate.call("filesystem.write", &json!({"path": gate.workspace("a.txt"), "content": "x"}), &[]);
     assert_eq!(run.code, 0, "{}", run.stderr);
@@ -95,7 +95,7 @@ fn rules_are_put_in_force_listed_replayed_and_reverted() {
     assert_eq!(gate.run(&["policy", "apply", new, "--if-version", "sha256:00"]).code, 7);
     let applied = gate.works(&["policy", "apply", new]);
     assert!(applied.contains(&format!("before    {before}")), "{applied}");
-    assert!(gate.works(&["policy", "apply", new]).contains("as before"));
+    assert!(gate.works(&["policy", "apply", new]).contains("unchanged"));
     let call = gate.pending("filesystem.write", &json!({"path": gate.workspace("b.txt"), "content": "x"}));
     assert_eq!(call["status"], "awaiting_approval");
     assert_eq!(gate.json(&["policy", "history"])["data"].as_array().unwrap().len(), 2);
@@ -113,7 +113,7 @@ fn rules_are_put_in_force_listed_replayed_and_reverted() {
 
 #[test]
 fn events_are_followed_as_they_happen_and_from_where_one_was() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let (mut child, mut lines) = staying(&gate, &["events", "tail", "--types", "agent.*"]);
     // What follows is heard once somebody listens.
     gate.until(|status| status["listeners"] == 1);
@@ -127,7 +127,7 @@ fn events_are_followed_as_they_happen_and_from_where_one_was() {
 
 #[test]
 fn the_shell_is_offered_ids_that_exist() {
-    let gate = Gate::with("holds:\n  delays:\n    filesystem.write: 10m\n");
+    let gate = CliTestGateway::with("holds:\n  delays:\n    filesystem.write: 10m\n");
     let call = gate.pending("filesystem.write", &json!({"path": gate.workspace("a.txt"), "content": "x"}));
     let hold = call["buffer_id"].as_str().unwrap();
     assert_eq!(gate.works(&["complete", "holds", "buf_0"]), format!("{hold}\n"));
@@ -160,7 +160,7 @@ fn the_shell_is_offered_ids_that_exist() {
 
 #[test]
 fn a_list_comes_in_the_shape_that_was_asked_for() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     gate.works(&["agents", "add", "clerk"]);
     assert_eq!(gate.works(&["agents", "list", "-o", "id"]), "assistant\nclerk\n");
     assert_eq!(gate.works(&["-o", "jsonl", "agents", "list"]).lines().count(), 2);
@@ -169,12 +169,12 @@ fn a_list_comes_in_the_shape_that_was_asked_for() {
     assert!(gate.works(&["agents", "list", "-o", "wide"]).starts_with("NAME"));
     let run = gate.run(&["completions", "bash", "-o", "yaml"]);
     assert_eq!(run.code, 2);
-    assert!(run.stderr.contains("no data to print in another shape"), "{}", run.stderr);
+    assert!(run.stderr.contains("no data for another output format"), "{}", run.stderr);
 }
 
 #[test]
 fn sessions_are_listed_cleared_and_ended_by_people() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let key = gate.bench.path("assistant.key");
     gate.works(&["keys", "create", "--agent", "assistant", "--out", key.to_str().unwrap()]);
     let key = fs::read_to_string(key).unwrap();

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use sluice_testkit::postgres::Database;
+use sluice_testkit::postgres::TestDatabase;
 
-use crate::running::{Place, free_addresses};
+use crate::running::{TestInstallation, free_addresses};
 
 /// A second node beside the first: its configuration and root key, another name and other addresses.
-pub(crate) fn beside(first: &Place, name: &str) -> Place {
+pub(crate) fn beside(first: &TestInstallation, name: &str) -> TestInstallation {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (first.folder.path(), folder.path());
     fs::create_dir_all(to.join("policies/agents")).unwrap();
@@ -32,10 +32,10 @@ pub(crate) fn beside(first: &Place, name: &str) -> Place {
     });
     fs::write(to.join("sluice.yaml"), lines.collect::<String>()).unwrap();
     let (agent_key, operator_token) = (first.agent_key.clone(), first.operator_token.clone());
-    Place { folder, main, agent_key, operator_token }
+    TestInstallation { folder, main, agent_key, operator_token }
 }
 
-fn sluice(at: &Place, arguments: &[&str]) -> Output {
+fn sluice(at: &TestInstallation, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(arguments)
         .env_clear()
@@ -45,17 +45,17 @@ fn sluice(at: &Place, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn works(at: &Place, arguments: &[&str]) -> String {
+fn works(at: &TestInstallation, arguments: &[&str]) -> String {
     let run = sluice(at, arguments);
     assert!(run.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&run.stderr));
     String::from_utf8(run.stdout).unwrap()
 }
 
-fn json(at: &Place, arguments: &[&str]) -> Value {
+fn json(at: &TestInstallation, arguments: &[&str]) -> Value {
     serde_json::from_str(&works(at, arguments)).unwrap()
 }
 
-fn public_key(at: &Place) -> String {
+fn public_key(at: &TestInstallation) -> String {
     at.folder.path().join("data/keys/audit.pub").display().to_string()
 }
 
@@ -66,8 +66,8 @@ fn called(at: SocketAddr, key: &str) -> u16 {
 
 #[test]
 fn a_second_node_joins_and_every_node_lists_exports_and_verifies_the_other() {
-    let Some(database) = Database::fresh() else { return };
-    let first = Place::new("", "defaults:\n  tier: notify\n", Some(database.url()));
+    let Some(database) = TestDatabase::fresh() else { return };
+    let first = TestInstallation::new("", "defaults:\n  tier: notify\n", Some(database.url()));
     let running = first.start();
     let second = beside(&first, "gw-2");
     let _beside = second.start();
@@ -77,7 +77,7 @@ fn a_second_node_joins_and_every_node_lists_exports_and_verifies_the_other() {
     assert_eq!(names, [(&"gw".into(), &open), (&"gw-2".into(), &open)]);
     assert_eq!(list["differences"], serde_json::json!([]));
     let table = works(&second, &["nodes", "list"]);
-    assert!(table.contains("gw-2 (answers)") && !table.contains("DIFFERS"), "{table}");
+    assert!(table.contains("gw-2 (responding)") && !table.contains("DIFFERS"), "{table}");
 
     // One agent's key opens both, and none once it is revoked at one.
     assert_eq!((called(first.main, &first.agent_key), called(second.main, &first.agent_key)), (200, 200));
@@ -97,7 +97,7 @@ fn a_second_node_joins_and_every_node_lists_exports_and_verifies_the_other() {
         (&"its_node".into(), &"this_node".into())
     );
     let text = works(&second, &["audit", "verify"]);
-    assert!(text.contains("are signed with the key that its node gave the others"), "{text}");
+    assert!(text.contains("are signed with the key that its node shared with the other nodes"), "{text}");
     let own = fs::read_to_string(public_key(&first)).unwrap();
     assert_eq!(works(&second, &["audit", "key", "--log", "gw"]).trim(), own.trim());
     assert!(works(&second, &["audit", "show", "0", "--log", "gw"]).contains("#0"));

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use sluice_testkit::postgres::Database;
+use sluice_testkit::postgres::TestDatabase;
 
-use crate::gate::Gate;
-use crate::policy::{Bench, Run};
+use crate::cli_gateway::CliTestGateway;
+use crate::policy::{SluiceRunOutput, TestFolder};
 
 /// Runs a command in a folder of the bench, as a user with a home folder there.
-fn run_in(bench: &Bench, folder: &str, arguments: &[&str]) -> Run {
+fn run_in(bench: &TestFolder, folder: &str, arguments: &[&str]) -> SluiceRunOutput {
     fs::create_dir_all(bench.path(folder)).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(arguments)
@@ -21,7 +21,7 @@ fn run_in(bench: &Bench, folder: &str, arguments: &[&str]) -> Run {
         .env("HOME", bench.path("home"))
         .output()
         .unwrap();
-    Run {
+    SluiceRunOutput {
         code: output.status.code().unwrap(),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
@@ -34,7 +34,7 @@ fn is_same(printed: &str, file: &Path) -> bool {
 
 #[test]
 fn a_gateway_is_found_from_any_folder() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     let made = run_in(&bench, "work", &["init", "--dir", "../gate", "--yes"]);
     assert_eq!(made.code, 0, "{}", made.stderr);
     let file = bench.path("gate/sluice.yaml");
@@ -60,7 +60,7 @@ fn a_gateway_is_found_from_any_folder() {
 
 #[test]
 fn a_configuration_that_others_can_change_is_not_used_unless_it_is_named() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     bench.file("shared/sluice.yaml", "");
     let file = bench.path("shared/sluice.yaml");
     assert_eq!(run_in(&bench, "shared/project", &["config", "path"]).code, 0);
@@ -79,7 +79,7 @@ fn a_configuration_that_others_can_change_is_not_used_unless_it_is_named() {
 
 #[test]
 fn serve_without_a_configuration_says_so_and_makes_nothing() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     let run = run_in(&bench, "empty", &["serve"]);
     assert_eq!(run.code, 3, "{}", run.stderr);
     assert!(run.stderr.contains("sluice init") && run.stderr.contains("--config"), "{}", run.stderr);
@@ -88,7 +88,7 @@ fn serve_without_a_configuration_says_so_and_makes_nothing() {
 
 #[test]
 fn setup_takes_address_and_key_from_the_gateway_that_init_made() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     assert_eq!(run_in(&bench, "work", &["init", "--dir", "../gate", "--agent", "clerk", "--yes"]).code, 0);
     let file = bench.path("gate/sluice.yaml");
     let text = fs::read_to_string(&file).unwrap();
@@ -112,14 +112,14 @@ fn setup_takes_address_and_key_from_the_gateway_that_init_made() {
     // A file that cannot be read is not guessed around.
     fs::write(&file, "listen: nowhere\n").unwrap();
     assert_eq!(run_in(&bench, "project", &["setup", "codex", "--print"]).code, 1);
-    let nobody = Bench::new();
+    let nobody = TestFolder::new();
     let run = run_in(&nobody, "project", &["setup", "codex", "--print"]);
     assert!(run.code == 3 && run.stderr.contains("sluice init"), "{}", run.stderr);
 }
 
 #[test]
 fn the_next_steps_of_init_keep_the_key_that_setup_needs() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     let run = run_in(&bench, "work", &["init", "--dir", "../gate", "--yes"]);
     assert!(run.stderr.contains("sluice setup") && run.stderr.contains("sluice serve"), "{}", run.stderr);
     assert!(!run.stderr.contains("delete"), "{}", run.stderr);
@@ -127,17 +127,18 @@ fn the_next_steps_of_init_keep_the_key_that_setup_needs() {
 
 #[test]
 fn the_doctor_of_a_client_fails_while_its_gateway_does_not_answer() {
-    let mut gate = Gate::open();
+    let mut gate = CliTestGateway::open();
     let home = gate.bench.path("home").display().to_string();
     let config = gate.bench.path("gate/sluice.yaml").display().to_string();
-    let run =
-        |gate: &Gate, words: &[&str]| gate.bench.run_with(words, "", &[("HOME", &home), ("SLUICE_CONFIG", &config)]);
+    let run = |gate: &CliTestGateway, words: &[&str]| {
+        gate.bench.run_with(words, "", &[("HOME", &home), ("SLUICE_CONFIG", &config)])
+    };
     for client in ["claude-code", "codex", "gemini", "cursor"] {
         let set = run(&gate, &["setup", client, "--hooks"]);
         assert_eq!(set.code, 0, "{client}: {}", set.stderr);
         let found = run(&gate, &["doctor", "--client", client]);
         assert_eq!(found.code, 0, "{client}: {}", found.stdout);
-        assert!(found.stdout.contains("answers and knows the key of agent"), "{client}: {}", found.stdout);
+        assert!(found.stdout.contains("responds and accepts the key of agent"), "{client}: {}", found.stdout);
     }
     gate.signal(rustix::process::Signal::TERM);
     gate.ended();
@@ -152,8 +153,8 @@ fn the_doctor_of_a_client_fails_while_its_gateway_does_not_answer() {
 
 #[test]
 fn init_founds_the_first_administrator_on_postgresql_and_a_second_one_is_refused() {
-    let Some(database) = Database::fresh() else { return };
-    let bench = Bench::new();
+    let Some(database) = TestDatabase::fresh() else { return };
+    let bench = TestFolder::new();
     bench.file("url.txt", database.url());
     let run = run_in(&bench, "work", &["init", "--dir", "../gate", "--yes", "--database-url-file", "../url.txt"]);
     assert_eq!(run.code, 0, "{}", run.stderr);

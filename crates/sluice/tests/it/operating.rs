@@ -5,11 +5,11 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::gate::{Gate, staying};
+use crate::cli_gateway::{CliTestGateway, staying};
 
 #[test]
 fn ids_for_scripts_are_those_of_what_is_listed() {
-    let gate = Gate::with("holds: {delays: {\"filesystem.*\": 1h}}\n");
+    let gate = CliTestGateway::with("holds: {delays: {\"filesystem.*\": 1h}}\n");
     fs::write(gate.path("workspace/old.txt"), "x").unwrap();
     let call = gate.pending("filesystem.delete", &json!({"path": gate.workspace("old.txt")}));
     let id = |name: &str| call[name].as_str().unwrap().to_owned();
@@ -32,14 +32,14 @@ fn ids_for_scripts_are_those_of_what_is_listed() {
 
 #[test]
 fn freezing_a_name_nobody_has_is_done_and_warned_of() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let run = gate.run(&["freeze", "--agent", "asistant", "--json"]);
     let frozen: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!((&frozen["known"], &frozen["nearest"]), (&false.into(), &"assistant".into()));
     assert!(run.stderr.contains("did you mean `assistant`?"), "{}", run.stderr);
     let run = gate.run(&["freeze", "--service", "filesistem"]);
     assert_eq!((run.code, run.stderr.contains("did you mean `filesystem`?")), (0, true), "{}", run.stderr);
-    assert!(gate.run(&["freeze", "--service", "zz"]).stderr.contains("nothing here is called service zz"));
+    assert!(gate.run(&["freeze", "--service", "zz"]).stderr.contains("no service zz is known yet"));
     assert_eq!(gate.json(&["status"])["freezes"].as_array().unwrap().len(), 3, "frozen all the same");
     for scope in [&["--agent", "assistant"][..], &["--service", "filesystem"], &[]] {
         let run = gate.run(&[&["freeze"], scope].concat());
@@ -51,7 +51,7 @@ fn freezing_a_name_nobody_has_is_done_and_warned_of() {
 
 #[test]
 fn a_refusal_says_what_is_the_case() {
-    let gate = Gate::with("holds: {delays: {\"filesystem.*\": 1h}}\n");
+    let gate = CliTestGateway::with("holds: {delays: {\"filesystem.*\": 1h}}\n");
     let call = gate.pending("filesystem.write", &json!({"path": gate.workspace("a"), "content": "x"}));
     let id = call["buffer_id"].as_str().unwrap();
     let run = gate.run(&["holds", "extend", id, "0s"]);
@@ -73,7 +73,7 @@ fn a_refusal_says_what_is_the_case() {
 
 #[test]
 fn calls_the_rules_refused_are_listed_and_a_replay_does_not_pass_over_them() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let org = fs::read_to_string(gate.path("policies/org.yaml")).unwrap();
     let rule = "overrides:\n  - {capability: state.shared.set, tier: blocked}";
     fs::create_dir_all(gate.path("stricter/agents")).unwrap();
@@ -123,7 +123,7 @@ fn calls_the_rules_refused_are_listed_and_a_replay_does_not_pass_over_them() {
 
 #[test]
 fn a_list_that_stays_outlives_a_restart_of_the_gateway() {
-    let mut gate = Gate::open();
+    let mut gate = CliTestGateway::open();
     let (mut child, mut lines) = staying(&gate, &["agents", "list", "--watch"]);
     lines.until("assistant");
     let (mut status, mut told) = staying(&gate, &["status", "--watch"]);
@@ -144,7 +144,7 @@ fn a_list_that_stays_outlives_a_restart_of_the_gateway() {
 
 #[test]
 fn what_prints_a_word_prints_it_for_machines_too() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let path = gate.json(&["config", "path"]);
     assert!(path["path"].as_str().unwrap().ends_with("gate/sluice.yaml"), "{path}");
     let policies = gate.path("policies");
@@ -156,7 +156,7 @@ fn what_prints_a_word_prints_it_for_machines_too() {
 
 #[test]
 fn the_doctor_finds_a_folder_in_order_that_is_being_served() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let report: Value = serde_json::from_str(&gate.run(&["doctor", "--json"]).stdout).unwrap();
     for check in ["config", "policies", "permissions", "database", "listen", "stop_listen"] {
         let found = report["checks"].as_array().unwrap().iter().find(|finding| finding["check"] == check);

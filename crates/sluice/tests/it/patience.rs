@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use sluice_gateway::keys::{KindWord, Token};
+use sluice_gateway::keys::{KeyToken, TokenKind};
 use sluice_testkit::ids::SeededEntropy;
 
 /// The head and body of one request, as far as they came; nothing if the connection ended.
@@ -56,7 +56,7 @@ fn a_connection_that_the_gateway_closed_meanwhile_is_not_used_again() {
         }
     });
     let token = tempfile::NamedTempFile::new().unwrap();
-    let value = Token::generate(KindWord::Operator, &SeededEntropy::new(1));
+    let value = KeyToken::generate(TokenKind::Operator, &SeededEntropy::new(1));
     std::fs::write(token.path(), value.expose()).unwrap();
     let run = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(["rollback", "--url", &url, "--agent", "clerk", "--since", "2h", "--yes"])

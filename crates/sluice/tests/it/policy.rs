@@ -8,17 +8,17 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 /// A directory of its own to run commands in.
-pub struct Bench(tempfile::TempDir);
+pub struct TestFolder(tempfile::TempDir);
 
 /// How a command went.
 #[derive(Debug)]
-pub struct Run {
+pub struct SluiceRunOutput {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Bench {
+impl TestFolder {
     pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -34,11 +34,11 @@ impl Bench {
         self
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Run {
+    pub fn run(&self, arguments: &[&str]) -> SluiceRunOutput {
         self.run_with(arguments, "", &[])
     }
 
-    pub fn run_with(&self, arguments: &[&str], stdin: &str, environment: &[(&str, &str)]) -> Run {
+    pub fn run_with(&self, arguments: &[&str], stdin: &str, environment: &[(&str, &str)]) -> SluiceRunOutput {
         let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .args(arguments)
             .current_dir(self.0.path())
@@ -52,7 +52,7 @@ impl Bench {
         // A command that does not read its input may be gone before it is written.
         let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
         let output = child.wait_with_output().unwrap();
-        Run {
+        SluiceRunOutput {
             code: output.status.code().unwrap(),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
@@ -71,15 +71,15 @@ impl Bench {
 
 #[test]
 fn a_good_policy_checks_with_one_line_on_stdout() {
-    let run = Bench::with_policy().run(&["policy", "check"]);
+    let run = TestFolder::with_policy().run(&["policy", "check"]);
     assert_eq!(run.code, 0, "{}", run.stderr);
-    assert_eq!(run.stdout, "policies is in order: 2 rules, 1 agent file, 0 tests passed\n");
+    assert_eq!(run.stdout, "policies is valid: 2 rules, 1 agent file, 0 tests passed\n");
     assert!(run.stderr.starts_with("version sha256:"));
 }
 
 #[test]
 fn every_problem_is_shown_with_its_place_and_fails() {
-    let bench = Bench::with_policy();
+    let bench = TestFolder::with_policy();
     bench
         .file("policies/org.yaml", "defaults:\n  teir: notify\n")
         .file("policies/agents/clerk.yaml", "rules:\n  - {capability: email.send, tier: never}\n")
@@ -113,21 +113,21 @@ fn every_problem_is_shown_with_its_place_and_fails() {
 
 #[test]
 fn a_missing_directory_is_not_found() {
-    let run = Bench::new().run(&["policy", "check"]);
+    let run = TestFolder::new().run(&["policy", "check"]);
     assert_eq!(run.code, 3);
     assert!(
-        run.stderr.starts_with("error: cannot read policies at `policies`\n  why:  there is no such file"),
+        run.stderr.starts_with("error: cannot read policies at `policies`\n  why:  no such file"),
         "{}",
         run.stderr
     );
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     fs::create_dir(bench.path("policies")).unwrap();
     assert_eq!(bench.run(&["policy", "check"]).code, 3);
 }
 
 #[test]
 fn warnings_pass_unless_they_must_not() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     bench.file("policies/org.yaml", "overrides: [{capability: weather.look, tier: notify}]\n");
     let run = bench.run(&["policy", "check"]);
     assert_eq!(run.code, 0);
@@ -137,7 +137,7 @@ fn warnings_pass_unless_they_must_not() {
 
 #[test]
 fn explain_names_the_line_that_decided() {
-    let bench = Bench::with_policy();
+    let bench = TestFolder::with_policy();
     let arguments = ["policy", "explain", "--agent", "clerk", "--capability", "email.send", "--input"];
     let run = bench.run(&[&arguments[..], &["{\"to\":\"a@b.c\"}"]].concat());
     assert_eq!(run.code, 0, "{}", run.stderr);
@@ -156,12 +156,16 @@ fn explain_names_the_line_that_decided() {
     assert_eq!(run.code, 2);
     assert!(run.stderr.contains("the key `to` appears twice"), "{}", run.stderr);
     let run = bench.run(&[&arguments[..], &["{}"]].concat());
-    assert!(run.stderr.contains("note: the gateway would refuse this call before policy"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("note: the gateway would refuse this call before it checks the policy"),
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]
 fn failing_tests_fail_the_command_and_the_check() {
-    let bench = Bench::with_policy();
+    let bench = TestFolder::with_policy();
     bench.file(
         "policies/agents/clerk.yaml",
         "rules: [{capability: email.read, tier: autonomous}]\ntests:\n  - {given: {capability: email.read}, expect: {tier: autonomous}}\n  - {given: {capability: email.send}, expect: {tier: autonomous}}\n",
@@ -181,7 +185,7 @@ fn failing_tests_fail_the_command_and_the_check() {
 
 #[test]
 fn fmt_rewrites_in_place_once() {
-    let bench = Bench::with_policy();
+    let bench = TestFolder::with_policy();
     let messy = "rules:\n- {capability: 'email.*',   tier: autonomous} # all mail\n";
     bench.file("policies/agents/clerk.yaml", messy);
     let run = bench.run(&["policy", "fmt", "--check"]);
@@ -200,7 +204,7 @@ fn fmt_rewrites_in_place_once() {
 
 #[test]
 fn diff_shows_what_gets_looser() {
-    let bench = Bench::with_policy();
+    let bench = TestFolder::with_policy();
     bench.file("new/org.yaml", "defaults:\n  tier: notify\noverrides:\n  - {capability: email.send, tier: notify}\n");
     let run = bench.run(&["policy", "diff", "policies", "new"]);
     assert_eq!(run.code, 0, "{}", run.stderr);
@@ -212,12 +216,12 @@ fn diff_shows_what_gets_looser() {
     assert!(run.stdout.contains("stricter   clerk  email.read: autonomous -> notify\n"), "{}", run.stdout);
     assert_eq!(bench.run(&["policy", "diff", "policies", "new", "--deny-looser"]).code, 1);
     let run = bench.run(&["policy", "diff", "policies", "policies"]);
-    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, "", "both behave alike\n"));
+    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, "", "no differences in behaviour\n"));
 }
 
 #[test]
 fn every_template_can_be_written_and_is_in_order() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     for name in ["personal", "team", "strict"] {
         assert!(bench.run(&["policy", "templates"]).stdout.contains(name));
         let run = bench.run(&["policy", "templates", name, "--out", name]);
@@ -232,7 +236,7 @@ fn every_template_can_be_written_and_is_in_order() {
 
 #[test]
 fn colour_comes_only_when_asked_for() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     let plain = bench.run(&["policy", "check"]);
     assert!(!plain.stderr.contains('\u{1b}'));
     let forced = bench.run(&["--color", "always", "policy", "check"]);
@@ -245,6 +249,6 @@ fn colour_comes_only_when_asked_for() {
 
 #[test]
 fn the_schema_is_json() {
-    let schema: Value = serde_json::from_str(&Bench::new().run(&["policy", "schema"]).stdout).unwrap();
+    let schema: Value = serde_json::from_str(&TestFolder::new().run(&["policy", "schema"]).stdout).unwrap();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
 }

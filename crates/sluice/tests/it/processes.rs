@@ -4,12 +4,12 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::git::house::{FREE, House};
+use crate::git::test_gateway::{FREE, GitTestGateway};
 
 const PROGRAMS: &str = "process: {programs: [sh, sleep, cat], at_once: 2}\n";
 
-async fn house() -> House {
-    House::new(PROGRAMS, FREE, "").await
+async fn house() -> GitTestGateway {
+    GitTestGateway::new(PROGRAMS, FREE, "").await
 }
 
 fn sh(script: &str) -> Value {
@@ -100,7 +100,7 @@ async fn one_that_takes_too_long_is_ended_and_its_output_is_outside_text() {
 async fn a_program_is_not_run_where_a_rule_hides_a_file_from_its_agent() {
     let rules = "rules:\n  - {capability: \"filesystem.read\", tier: blocked, conditions: {path_glob: \"/**/.env\"}}\n  \
                  - {capability: \"*\", tier: autonomous}\n";
-    let mut house = House::new(PROGRAMS, FREE, rules).await;
+    let mut house = GitTestGateway::new(PROGRAMS, FREE, rules).await;
     fs::create_dir_all(house.work().join("a/b")).unwrap();
     fs::create_dir_all(house.work().join("c")).unwrap();
     fs::write(house.work().join("a/b/.env"), "canary").unwrap();
@@ -113,7 +113,7 @@ async fn a_program_is_not_run_where_a_rule_hides_a_file_from_its_agent() {
 #[tokio::test]
 async fn a_person_is_shown_everything_that_runs_and_approves_that_program() {
     let org = "defaults: {tier: autonomous}\noverrides:\n  - {capability: \"process.run\", tier: approval_required}\n";
-    let mut house = House::new(PROGRAMS, org, "").await;
+    let mut house = GitTestGateway::new(PROGRAMS, org, "").await;
     let mut wish = sh("echo approved > approved");
     wish["environment"] = json!({"GIVEN": "yes"});
     let (approval, hold) = house.asked("process.run", wish).await;

@@ -3,24 +3,24 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use sluice_testkit::postgres::Database;
+use sluice_testkit::postgres::TestDatabase;
 
-use crate::gate::Gate;
-use crate::running::{Place, ask};
+use crate::cli_gateway::CliTestGateway;
+use crate::running::{TestInstallation, ask};
 
-fn of(run: &crate::policy::Run) -> Value {
+fn of(run: &crate::policy::SluiceRunOutput) -> Value {
     serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{}{}", run.stdout, run.stderr))
 }
 
 /// Entries that a search prints.
-fn found(gate: &Gate, filters: &[&str]) -> Vec<Value> {
+fn found(gate: &CliTestGateway, filters: &[&str]) -> Vec<Value> {
     let printed = gate.works(&[&["audit", "show", "--json"], filters].concat());
     serde_json::Deserializer::from_str(&printed).into_iter().map(Result::unwrap).collect()
 }
 
 #[test]
 fn the_record_says_what_an_agent_read_by_id_and_nothing_of_what_it_said() {
-    let gate = Gate::with("holds: {delays: {\"filesystem.*\": 1h}}\n");
+    let gate = CliTestGateway::with("holds: {delays: {\"filesystem.*\": 1h}}\n");
     fs::write(gate.path("workspace/plan.txt"), "the QUILLFEATHER plan").unwrap();
     let path = gate.workspace("plan.txt");
     let read = of(&gate.call("filesystem.read", &json!({"path": path}), &[]));
@@ -79,7 +79,7 @@ fn the_record_says_what_an_agent_read_by_id_and_nothing_of_what_it_said() {
 
 #[test]
 fn a_session_shows_what_was_seen_before_each_write() {
-    let gate = Gate::with("holds: {delays: {\"filesystem.*\": 1h}}\n");
+    let gate = CliTestGateway::with("holds: {delays: {\"filesystem.*\": 1h}}\n");
     for name in ["a.txt", "b.txt", "c.txt"] {
         fs::write(gate.path("workspace").join(name), "QUILLFEATHER").unwrap();
     }
@@ -92,8 +92,8 @@ fn a_session_shows_what_was_seen_before_each_write() {
     let id = sessions["data"][0]["session_id"].as_str().unwrap().to_owned();
     let shown = gate.works(&["sessions", "show", &id]);
     let at = |part: &str| shown.find(part).unwrap_or_else(|| panic!("`{part}` is not in\n{shown}"));
-    assert!(at("did ") < at("seen before it did that") && at("a.txt") < at("b.txt") && at("b.txt") < at("seen since"));
-    assert!(at("seen since") < at("c.txt"), "{shown}");
+    assert!(at("did ") < at("read before it:") && at("a.txt") < at("b.txt") && at("b.txt") < at("read since then"));
+    assert!(at("read since then") < at("c.txt"), "{shown}");
     assert!(!shown.contains("QUILLFEATHER"));
     let record = &gate.json(&["sessions", "show", &id])["record"];
     assert_eq!(record["writes"][0]["seen_before"].as_array().unwrap().len(), 2, "{record}");
@@ -102,8 +102,8 @@ fn a_session_shows_what_was_seen_before_each_write() {
 
 #[test]
 fn a_search_of_a_record_on_a_server_finds_the_same() {
-    let Some(database) = Database::fresh() else { return };
-    let place = Place::new("", "defaults:\n  tier: autonomous\n", Some(database.url()));
+    let Some(database) = TestDatabase::fresh() else { return };
+    let place = TestInstallation::new("", "defaults:\n  tier: autonomous\n", Some(database.url()));
     let _running = place.start();
     fs::write(place.work().join("a.txt"), "x").unwrap();
     let path = fs::canonicalize(place.work()).unwrap().join("a.txt").display().to_string();

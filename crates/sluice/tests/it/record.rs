@@ -5,20 +5,20 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use sluice_testkit::postgres::Database;
+use sluice_testkit::postgres::TestDatabase;
 
-use crate::gate::Gate;
-use crate::running::Place;
+use crate::cli_gateway::CliTestGateway;
+use crate::running::TestInstallation;
 
 /// Waits until something is signed; gives how much.
-fn signed(gate: &Gate) {
+fn signed(gate: &CliTestGateway) {
     let of = |status: &Value| status["audit"].as_array().unwrap().iter().any(|log| log["signed"].as_u64() > Some(1));
     gate.until(of);
 }
 
 #[test]
 fn a_served_folder_exports_its_record_and_a_tampered_copy_is_caught_with_its_public_key() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     signed(&gate);
     let printed = gate.works(&["audit", "key"]);
     assert_eq!(printed, fs::read_to_string(gate.path("data/keys/audit.pub")).unwrap());
@@ -53,13 +53,13 @@ fn a_served_folder_exports_its_record_and_a_tampered_copy_is_caught_with_its_pub
 
 #[test]
 fn the_gateway_is_asked_and_its_file_is_read_when_it_does_not_answer() {
-    let mut gate = Gate::open();
+    let mut gate = CliTestGateway::open();
     signed(&gate);
     let shown = gate.works(&["audit", "show", "0"]);
     assert!(shown.starts_with("#0 "), "{shown}");
     assert_eq!(gate.works(&["audit", "show", "--last", "2"]).lines().count(), 2);
     let walked = gate.run(&["audit", "verify"]);
-    assert_eq!((walked.code, walked.stderr.contains("the chain holds")), (0, true), "{}", walked.stderr);
+    assert_eq!((walked.code, walked.stderr.contains("the chain is valid")), (0, true), "{}", walked.stderr);
     assert_eq!(gate.run(&["audit", "show", "999999"]).code, 3);
     assert_eq!(gate.run(&["audit", "prove", "999999"]).code, 3);
     let (proof, key) = (gate.bench.path("entry.proof"), gate.path("data/keys/audit.pub"));
@@ -71,15 +71,15 @@ fn the_gateway_is_asked_and_its_file_is_read_when_it_does_not_answer() {
     assert_eq!(gate.ended(), 0);
     let run = gate.run(&["audit", "show", "0"]);
     assert_eq!((run.code, run.stdout.as_str()), (0, shown.as_str()), "{}", run.stderr);
-    assert!(run.stderr.contains("does not answer") && run.stderr.contains("sluice.db"), "{}", run.stderr);
+    assert!(run.stderr.contains("does not respond") && run.stderr.contains("sluice.db"), "{}", run.stderr);
     let run = gate.run(&["audit", "show", "--url", &gate.url]);
     assert_eq!(run.code, 11, "a gateway that was named is not replaced by a file: {}", run.stdout);
 }
 
 #[test]
 fn a_record_on_a_server_is_exported_through_the_gateway() {
-    let Some(database) = Database::fresh() else { return };
-    let place = Place::new("", "defaults:\n  tier: notify\n", Some(database.url()));
+    let Some(database) = TestDatabase::fresh() else { return };
+    let place = TestInstallation::new("", "defaults:\n  tier: notify\n", Some(database.url()));
     let _running = place.start();
     let (out, key) = (place.folder.path().join("export"), place.folder.path().join("data/keys/audit.pub"));
     let sluice = |arguments: &[&str]| {

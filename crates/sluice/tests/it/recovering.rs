@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::running::{Place, Running, ask, pause};
+use crate::running::{RunningGateway, TestInstallation, ask, pause};
 
 const ORG: &str = "defaults: {tier: autonomous}\n";
 
@@ -26,7 +26,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn stop(mut running: Running) {
+fn stop(mut running: RunningGateway) {
     kill_process(Pid::from_child(&running.0), Signal::TERM).unwrap();
     running.0.wait().unwrap();
 }
@@ -39,7 +39,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
     assert!(seen, "{what}");
 }
 
-fn write(place: &Place, name: &str) -> Value {
+fn write(place: &TestInstallation, name: &str) -> Value {
     let path = fs::canonicalize(place.work()).unwrap().join(name);
     let arguments = json!({"path": path, "content": "x"});
     let answer = place.call(&json!({"capability": "filesystem.write", "arguments": arguments, "wait_ms": 0})).unwrap();
@@ -47,7 +47,7 @@ fn write(place: &Place, name: &str) -> Value {
     answer.body
 }
 
-fn sluice(place: &Place, arguments: &[&str]) -> Output {
+fn sluice(place: &TestInstallation, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(arguments)
         .env_clear()
@@ -61,13 +61,13 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-fn operator(place: &Place, method: &str, path: &str) -> Value {
+fn operator(place: &TestInstallation, method: &str, path: &str) -> Value {
     ask(place.main, method, path, &place.operator_token, None).unwrap().body
 }
 
 #[test]
 fn a_gateway_started_with_a_home_and_without_one_finds_its_state_file_and_says_where_it_looked() {
-    let place = Place::new("", ORG, None);
+    let place = TestInstallation::new("", ORG, None);
     let home = place.folder.path().join("home");
     let standing = || operator(&place, "GET", "/v1/recovery");
     for _ in 0..2 {
@@ -95,7 +95,7 @@ fn a_gateway_started_with_a_home_and_without_one_finds_its_state_file_and_says_w
 
 #[test]
 fn the_name_of_a_state_file_in_the_data_folder_leads_to_no_other_file() {
-    let place = Place::new("", ORG, None);
+    let place = TestInstallation::new("", ORG, None);
     stop(place.start());
     let named = place.folder.path().join("data/state_file.path");
     let state = PathBuf::from(fs::read_to_string(&named).unwrap());
@@ -120,7 +120,7 @@ fn the_name_of_a_state_file_in_the_data_folder_leads_to_no_other_file() {
 
 #[test]
 fn a_restored_data_folder_sends_nothing_and_says_so_until_an_admin_decides() {
-    let place = Place::new("holds: {delays: {\"filesystem.*\": 5s}}\n", ORG, None);
+    let place = TestInstallation::new("holds: {delays: {\"filesystem.*\": 5s}}\n", ORG, None);
     let root = place.folder.path().to_path_buf();
     let running = place.start();
     let (_sent, cancelled) = (write(&place, "sent"), write(&place, "cancelled"));
@@ -166,13 +166,13 @@ fn a_restored_data_folder_sends_nothing_and_says_so_until_an_admin_decides() {
 }
 
 /// The size of the checkpoints file.
-fn length(place: &Place) -> u64 {
+fn length(place: &TestInstallation) -> u64 {
     fs::metadata(place.folder.path().join("data.state/checkpoints")).map_or(0, |data| data.len())
 }
 
 #[test]
 fn a_record_that_was_cut_is_named_by_a_checkpoint_kept_elsewhere() {
-    let place = Place::new("holds: {delays: {\"filesystem.*\": 1h}}\n", ORG, None);
+    let place = TestInstallation::new("holds: {delays: {\"filesystem.*\": 1h}}\n", ORG, None);
     let root = place.folder.path().to_path_buf();
     let running = place.start();
     until("the first checkpoint is signed", || length(&place) > 0);

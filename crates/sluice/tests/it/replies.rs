@@ -4,10 +4,10 @@
 //! `SLUICE_TEST_MAIL` names the file in which `crates/testkit/counterparts/mail/post.py` says where they are.
 
 mod faults;
-mod house;
+mod mail_server;
 mod matrix;
-mod post;
 mod serving;
+mod test_gateway;
 mod walk;
 mod whole;
 mod words;

@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sluice_core::ids::KeyId;
-use sluice_core::{Actor, AgentName, NodeName, PersonName, Timestamp};
-use sluice_gateway::keys::{KindWord, Token};
-use sluice_store::{KeyKind, NewKey, Role, Store};
+use sluice_core::{Actor, AgentName, NodeName, PersonName, UtcMillis};
+use sluice_gateway::keys::{KeyToken, TokenKind};
+use sluice_store::{AccessKeyKind, IssueKey, OperatorRole, Store};
 use sluice_testkit::clock::ManualClock;
 use sluice_testkit::ids::SeededEntropy;
 
-use crate::gate::free_ports;
+use crate::cli_gateway::free_ports;
 
 /// Where everything of one gateway lies.
-pub struct Place {
+pub struct TestInstallation {
     pub folder: tempfile::TempDir,
     pub main: SocketAddr,
     pub agent_key: String,
@@ -27,16 +27,16 @@ pub struct Place {
 }
 
 /// A gateway that runs. Killed when dropped.
-pub struct Running(pub Child);
+pub struct RunningGateway(pub Child);
 
 /// An answer.
 #[derive(Debug)]
-pub struct Answer {
+pub struct TestHttpResponse {
     pub status: u16,
     pub body: Value,
 }
 
-impl Place {
+impl TestInstallation {
     /// Sets a gateway up: rules, a folder for the agent, an agent and two keys.
     pub fn new(config: &str, org: &str, postgres: Option<&str>) -> Self {
         Self::within(tempfile::tempdir().unwrap(), config, org, postgres)
@@ -76,13 +76,13 @@ impl Place {
             store.add_agent(agent.clone(), String::new(), by.clone()).await.unwrap();
             let mut made = Vec::new();
             let kinds = [
-                (KeyKind::Agent(agent), KindWord::Agent),
-                (KeyKind::Operator(person, Role::Admin), KindWord::Operator),
+                (AccessKeyKind::Agent(agent), TokenKind::Agent),
+                (AccessKeyKind::Operator(person, OperatorRole::Admin), TokenKind::Operator),
             ];
             for (n, (kind, word)) in kinds.into_iter().enumerate() {
-                let token = Token::generate(word, &entropy);
+                let token = KeyToken::generate(word, &entropy);
                 let id = KeyId::from_bits(n as u128 + 1);
-                let new = NewKey { id, kind, label: None, hash: token.hash(), expires_at: None, by: by.clone() };
+                let new = IssueKey { id, kind, label: None, hash: token.hash(), expires_at: None, by: by.clone() };
                 store.issue_key(new).await.unwrap();
                 made.push(token.expose().to_owned());
             }
@@ -96,12 +96,12 @@ impl Place {
     }
 
     /// Starts the gateway and waits until it takes calls.
-    pub fn start(&self) -> Running {
+    pub fn start(&self) -> RunningGateway {
         self.start_with(&[])
     }
 
     /// The same with variables of its environment.
-    pub fn start_with(&self, environment: &[(&str, &Path)]) -> Running {
+    pub fn start_with(&self, environment: &[(&str, &Path)]) -> RunningGateway {
         let log = fs::File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .args(["serve", "--config"])
@@ -113,7 +113,7 @@ impl Place {
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut running = Running(child);
+        let mut running = RunningGateway(child);
         for _ in 0..3_000 {
             if ask(self.main, "GET", "/readyz", "", None).is_ok_and(|answer| answer.status == 200) {
                 return running;
@@ -128,12 +128,12 @@ impl Place {
     }
 
     /// A call of the agent.
-    pub fn call(&self, body: &Value) -> std::io::Result<Answer> {
+    pub fn call(&self, body: &Value) -> std::io::Result<TestHttpResponse> {
         ask(self.main, "POST", "/v1/calls", &self.agent_key, Some(body))
     }
 }
 
-impl Running {
+impl RunningGateway {
     /// Kills it as a power cut would.
     pub fn kill(mut self) {
         self.0.kill().unwrap();
@@ -141,7 +141,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningGateway {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());
@@ -150,9 +150,9 @@ impl Drop for Running {
 
 /// The time as another process on this machine has it.
 #[expect(clippy::disallowed_methods, reason = "another process goes by it")]
-fn now() -> Timestamp {
+pub fn now() -> UtcMillis {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap())
+    UtcMillis::from_millis(i64::try_from(since.as_millis()).unwrap())
 }
 
 /// Waits for a process of its own: there is no clock to inject into it.
@@ -167,7 +167,13 @@ pub fn free_addresses() -> [SocketAddr; 2] {
 }
 
 /// One request on a connection of its own.
-pub fn ask(at: SocketAddr, method: &str, path: &str, token: &str, body: Option<&Value>) -> std::io::Result<Answer> {
+pub fn ask(
+    at: SocketAddr,
+    method: &str,
+    path: &str,
+    token: &str,
+    body: Option<&Value>,
+) -> std::io::Result<TestHttpResponse> {
     let body = body.map(ToString::to_string).unwrap_or_default();
     let auth = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
     let length = body.len();
@@ -184,5 +190,5 @@ pub fn ask(at: SocketAddr, method: &str, path: &str, token: &str, body: Option<&
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(cut)?;
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(cut)?;
     let body = if body.is_empty() { Value::Null } else { serde_json::from_str(body).map_err(|_| cut())? };
-    Ok(Answer { status, body })
+    Ok(TestHttpResponse { status, body })
 }

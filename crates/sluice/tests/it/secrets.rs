@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use crate::gate::Gate;
+use crate::cli_gateway::CliTestGateway;
 
 const VALUE: &str = "hunter2-hunter2-hunter2";
 
-fn set(gate: &Gate, further: &[&str]) -> i32 {
+fn set(gate: &CliTestGateway, further: &[&str]) -> i32 {
     let file = gate.bench.path("crm.key");
     fs::write(&file, format!("{VALUE}\n")).unwrap();
     let file = file.to_str().unwrap().to_owned();
@@ -15,7 +15,7 @@ fn set(gate: &Gate, further: &[&str]) -> i32 {
 
 #[test]
 fn a_secret_is_set_shown_replaced_and_revoked_and_its_value_never_printed() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     assert_eq!(set(&gate, &["--capability", "network.*", "--host", "api.crm.example"]), 0);
     assert_eq!(set(&gate, &["--capability", "*", "--host", "api.crm.example"]), 1, "never for everything");
     assert_eq!(set(&gate, &["--capability", "network.*"]), 2, "never for everywhere");
@@ -49,7 +49,7 @@ fn a_secret_is_set_shown_replaced_and_revoked_and_its_value_never_printed() {
 
 #[test]
 fn the_root_key_is_replaced_and_the_old_file_is_gone() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     assert_eq!(set(&gate, &["--capability", "network.*", "--host", "api.crm.example"]), 0);
     let file = gate.path("data/keys/root.key");
     let (before, old) = (fs::read(&file).unwrap(), gate.json(&["vault", "show"])["fingerprint"].clone());
@@ -62,7 +62,7 @@ fn the_root_key_is_replaced_and_the_old_file_is_gone() {
 
 #[test]
 fn without_a_connection_there_is_no_way_out() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     assert_eq!(gate.works(&["egress", "list"]), "");
     assert_eq!(gate.run(&["egress", "reset", "none"]).code, 3);
 }

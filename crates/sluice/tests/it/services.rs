@@ -7,15 +7,15 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::gate::{Gate, Lines};
+use crate::cli_gateway::{CliTestGateway, ProcessLines};
 
 /// The demo's mailbox, alone.
-struct Mailbox {
+struct DemoMailboxProcess {
     child: Child,
     address: String,
 }
 
-impl Mailbox {
+impl DemoMailboxProcess {
     fn open() -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
             .args(["demo", "--mailbox", "127.0.0.1:0", "--messages", "300"])
@@ -25,7 +25,7 @@ impl Mailbox {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let line = Lines::of(&mut child).next().unwrap();
+        let line = ProcessLines::of(&mut child).next().unwrap();
         let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
         Self { child, address }
     }
@@ -41,7 +41,7 @@ impl Mailbox {
     }
 }
 
-impl Drop for Mailbox {
+impl Drop for DemoMailboxProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -62,7 +62,7 @@ fn browse(url: &str) -> (String, Option<String>) {
 }
 
 /// `sluice connect`, and a person who says yes in their browser.
-fn connect(gate: &Gate, arguments: &[&str]) -> (i32, String, String) {
+fn connect(gate: &CliTestGateway, arguments: &[&str]) -> (i32, String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .args(arguments)
         .current_dir(gate.bench.path(""))
@@ -94,19 +94,19 @@ fn connect(gate: &Gate, arguments: &[&str]) -> (i32, String, String) {
     (child.wait().unwrap().code().unwrap(), stdout, said)
 }
 
-fn service(gate: &Gate) -> Value {
+fn service(gate: &CliTestGateway) -> Value {
     gate.json(&["services", "show", "gmail"])
 }
 
-fn until(gate: &Gate, wanted: impl Fn(&Value) -> bool) -> Value {
+fn until(gate: &CliTestGateway, wanted: impl Fn(&Value) -> bool) -> Value {
     let found = (0..5_000).map(|_| service(gate)).find(|view| wanted(view));
     found.unwrap_or_else(|| panic!("it never came: {}", service(gate)))
 }
 
 #[test]
 fn a_mailbox_is_connected_looked_after_and_ended_with_a_receipt() {
-    let mailbox = Mailbox::open();
-    let gate = Gate::with(&mailbox.config());
+    let mailbox = DemoMailboxProcess::open();
+    let gate = CliTestGateway::with(&mailbox.config());
     assert_eq!(service(&gate)["state"], "available");
     assert_eq!(gate.run(&["replica", "search", "invoice"]).code, 3, "nothing is connected");
     let secret = gate.bench.path("client.txt");
@@ -124,7 +124,7 @@ fn a_mailbox_is_connected_looked_after_and_ended_with_a_receipt() {
     assert!(gate.works(&["services", "sync", "gmail"]).contains(" in 1 page"));
     assert!(gate.works(&["services", "capabilities", "gmail"]).contains("email.send"));
     let status = gate.works(&["status"]);
-    assert!(status.contains("service     gmail, live, copied"), "{status}");
+    assert!(status.contains("service     gmail, live, synced"), "{status}");
     // A held write is stopped by the end; so is everything else.
     let mail = json!({"to": "li@northpeak.example", "subject": "Hello", "body": "Text"});
     let call = gate.call("email.send", &mail, &[]);
@@ -165,7 +165,7 @@ fn a_mailbox_is_connected_looked_after_and_ended_with_a_receipt() {
 }
 
 /// What the owner of the mailbox does past its API.
-fn control(mailbox: &Mailbox, wish: &Value) {
+fn control(mailbox: &DemoMailboxProcess, wish: &Value) {
     let mut stream = TcpStream::connect(&mailbox.address).unwrap();
     let body = wish.to_string();
     write!(
@@ -181,8 +181,8 @@ fn control(mailbox: &Mailbox, wish: &Value) {
 
 #[test]
 fn a_yes_taken_back_at_the_provider_stops_all_work_tells_people_once_and_is_mended_by_a_new_one() {
-    let mailbox = Mailbox::open();
-    let gate = Gate::with(&mailbox.config());
+    let mailbox = DemoMailboxProcess::open();
+    let gate = CliTestGateway::with(&mailbox.config());
     assert_eq!(connect(&gate, &["connect", "gmail", "--no-browser"]).0, 0);
     let before = until(&gate, |view| view["state"] == "live");
     control(&mailbox, &json!({"revoke": true}));
@@ -226,7 +226,7 @@ fn somebody_elses_gmail_is_connected_by_pasting_and_copied() {
         eprintln!("skipped: SLUICE_TEST_GMAIL_EMULATOR is not set");
         return;
     };
-    let gate = Gate::with(&format!(
+    let gate = CliTestGateway::with(&format!(
         "services:\n  connections:\n    gmail:\n      client_id: sluice.apps.example\n      api: http://{at}\n      \
          authorize: http://{at}/o/oauth2/v2/auth\n      token: http://{at}/oauth2/token\n      revoke: http://{at}/oauth2/revoke\n"
     ));
@@ -265,7 +265,7 @@ fn somebody_elses_gmail_is_connected_by_pasting_and_copied() {
 
 #[test]
 fn a_service_nobody_described_and_a_client_nobody_named_are_refused_with_a_reason() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let run = gate.run(&["connect", "gmail", "--no-browser"]);
     assert!(
         run.code != 0 && run.stderr.contains("`client_id` of the service is not set under `services.connections`"),

@@ -8,13 +8,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::gate::Gate;
-use crate::policy::Bench;
+use crate::cli_gateway::CliTestGateway;
+use crate::policy::TestFolder;
 
 #[test]
 fn a_gateway_says_where_it_answers_and_ends_in_order_when_told() {
-    let mut gate = Gate::open();
-    assert!(gate.said.starts_with(&format!("sluice serves at {} and stops things at http://127.0.0.1:", gate.url)));
+    let mut gate = CliTestGateway::open();
+    assert!(gate.said.starts_with(&format!("listening on {} (emergency-stop port: http://127.0.0.1:", gate.url)));
     let run = gate.run(&["serve"]);
     assert_eq!(run.code, 1, "{}", run.stdout);
     assert!(run.stderr.contains("error: "), "{}", run.stderr);
@@ -23,13 +23,13 @@ fn a_gateway_says_where_it_answers_and_ends_in_order_when_told() {
     assert_eq!(gate.ended(), 0);
     let run = gate.run(&["status"]);
     assert_eq!((run.code, run.stdout.as_str()), (11, ""));
-    assert!(run.stderr.contains(&format!("error: the gateway at {} does not answer", gate.url)), "{}", run.stderr);
+    assert!(run.stderr.contains(&format!("error: the gateway at {} does not respond", gate.url)), "{}", run.stderr);
     assert!(run.stderr.contains("why:  connection refused") && run.stderr.contains("hint: start it"), "{}", run.stderr);
 }
 
 #[test]
 fn a_gateway_leaves_no_core_behind() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let limits = fs::read_to_string(format!("/proc/{}/limits", gate.pid())).unwrap();
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
     assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
@@ -37,7 +37,7 @@ fn a_gateway_leaves_no_core_behind() {
 
 #[test]
 fn rules_are_read_again_by_themselves_once_they_are_written_whole() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let before = gate.json(&["status"])["policy_version"].clone();
     let org = gate.path("policies/org.yaml");
     let old = fs::read_to_string(&org).unwrap();
@@ -64,7 +64,7 @@ fn rules_are_read_again_by_themselves_once_they_are_written_whole() {
 
 #[test]
 fn hanging_up_has_the_rules_read_again_and_ends_nothing() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let before = gate.json(&["status"])["policy_version"].clone();
     let org = gate.path("policies/org.yaml");
     let text = fs::read_to_string(&org).unwrap().replace("recipients_max: 5", "recipients_max: 4");
@@ -76,7 +76,7 @@ fn hanging_up_has_the_rules_read_again_and_ends_nothing() {
 
 #[test]
 fn the_status_fits_one_screen() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     insta::assert_snapshot!(gate.masked(&gate.works(&["status"])), @r"
     gateway     URL, open
     node        NODE, release 0.1.0
@@ -87,15 +87,15 @@ fn the_status_fits_one_screen() {
     alerts      0 open
     budget      0 of 2000 in 24 h: all agents
     disk        enough
-    CHANNELS    none: nobody is told of questions and alerts; set up `telegram` or `email` in sluice.yaml
-    record      NODE: N entries, N signed, head HASH
+    CHANNELS    none: nobody is notified of approvals and alerts; set up `telegram` or `email` in sluice.yaml
+    audit log   NODE: N entries, N signed, head HASH
     ");
     assert_eq!(gate.json(&["status"])["phase"], "open");
 }
 
 #[test]
 fn a_gateway_can_be_started_frozen() {
-    let mut gate = Gate::open();
+    let mut gate = CliTestGateway::open();
     gate.signal(Signal::TERM);
     assert_eq!(gate.ended(), 0);
     gate.restart_with(&["--frozen"]);
@@ -110,7 +110,7 @@ fn a_gateway_can_be_started_frozen() {
 
 #[test]
 fn a_freeze_holds_until_it_is_lifted() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     insta::assert_snapshot!(gate.works(&["freeze", "--agent", "assistant", "--reason", "looks odd"]), @"frozen      agent assistant");
     let status = gate.masked(&gate.works(&["status"]));
     assert!(status.contains("frozen      agent assistant, by operator:admin since TIME: looks odd"), "{status}");
@@ -126,14 +126,14 @@ fn a_freeze_holds_until_it_is_lifted() {
 
 #[test]
 fn a_credential_comes_from_the_environment_or_a_private_file_only() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let bare = |arguments: &[&str], variables: &[(&str, &str)]| gate.bench.run_with(arguments, "", variables);
     let token = fs::read_to_string(gate.path("data/operator.token")).unwrap();
     let url = gate.url.as_str();
 
     let run = bare(&["status"], &[("SLUICE_URL", url)]);
     assert_eq!(run.code, 4, "{}", run.stderr);
-    assert!(run.stderr.contains("there is no operator token"), "{}", run.stderr);
+    assert!(run.stderr.contains("no operator token found"), "{}", run.stderr);
     assert_eq!(bare(&["status", "--url", url], &[("SLUICE_TOKEN", token.trim())]).code, 0);
 
     let file = gate.bench.path("token");
@@ -142,7 +142,7 @@ fn a_credential_comes_from_the_environment_or_a_private_file_only() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     let run = bare(&["status"], &named);
     assert_eq!(run.code, 4);
-    assert!(run.stderr.contains("others can use") && run.stderr.contains("chmod 600"), "{}", run.stderr);
+    assert!(run.stderr.contains("other users can access") && run.stderr.contains("chmod 600"), "{}", run.stderr);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(bare(&["status"], &named).code, 0);
 
@@ -162,7 +162,7 @@ fn a_credential_comes_from_the_environment_or_a_private_file_only() {
 
 #[test]
 fn a_viewer_looks_and_decides_nothing() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let call = gate.pending("filesystem.delete", &{
         fs::write(gate.path("workspace/a.txt"), "x").unwrap();
         json!({"path": gate.workspace("a.txt")})
@@ -189,7 +189,7 @@ fn a_viewer_looks_and_decides_nothing() {
 
 #[test]
 fn what_stops_things_is_heard_at_either_address() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     let yaml = fs::read_to_string(gate.path("sluice.yaml")).unwrap();
     // Nobody listens at the stop address this configuration names; the main one answers.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -227,14 +227,14 @@ fn what_is_not_a_gateway_is_not_believed() {
         }
     });
     let token = format!("sgo_{}", "A".repeat(43));
-    let run = Bench::new().run_with(&["agents", "list", "--url", &url], "", &[("SLUICE_TOKEN", &token)]);
+    let run = TestFolder::new().run_with(&["agents", "list", "--url", &url], "", &[("SLUICE_TOKEN", &token)]);
     assert_eq!((run.code, run.stdout.as_str()), (11, ""));
-    assert!(run.stderr.contains(&format!("what answers at {url} is not a gateway")), "{}", run.stderr);
+    assert!(run.stderr.contains(&format!("the server at {url} is not a sluice gateway")), "{}", run.stderr);
 }
 
 #[test]
 fn nothing_is_coloured_where_nobody_looks() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     for list in [&["agents", "list"][..], &["keys", "list"], &["status"], &["policy", "history"]] {
         assert!(!gate.works(list).contains('\u{1b}'), "{list:?}");
     }
@@ -246,7 +246,7 @@ fn nothing_is_coloured_where_nobody_looks() {
 
 #[test]
 fn every_command_shows_examples_before_anything_else() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     for command in [
         "serve",
         "status",

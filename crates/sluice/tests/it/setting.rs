@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::policy::{Bench, Run};
+use crate::policy::{SluiceRunOutput, TestFolder};
 
 const CLIENTS: [&str; 6] = ["claude-code", "claude-desktop", "codex", "gemini", "cursor", "vscode"];
 const VSCODE: &str = "{\n  // mine\n  \"servers\": {\n    \"other\": {\"command\": \"x\"}, // keep\n  },\n}\n";
 
-struct Home {
-    bench: Bench,
+struct SetupTestHome {
+    bench: TestFolder,
 }
 
-impl Home {
+impl SetupTestHome {
     /// Somebody who has configured every client already, in a folder with a space.
     fn new() -> Self {
-        let bench = Bench::new();
+        let bench = TestFolder::new();
         bench
             .file("a home/the key", "sga_x")
             .file("a home/.gemini/settings.json", "/* theme */ {\n\t\"ui\": {\"theme\": \"x\"}\n}\n")
@@ -34,7 +34,7 @@ impl Home {
         Self { bench }
     }
 
-    fn setup(&self, client: &str, further: &[&str]) -> Run {
+    fn setup(&self, client: &str, further: &[&str]) -> SluiceRunOutput {
         let home = self.bench.path("a home").display().to_string();
         let key = self.bench.path("a home/the key").display().to_string();
         let words = [&["setup", client, "--key-file", &key], further].concat();
@@ -64,7 +64,7 @@ fn walk(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
 
 #[test]
 fn every_client_is_set_up_beside_what_was_there_and_taken_back_to_the_byte() {
-    let home = Home::new();
+    let home = SetupTestHome::new();
     let before = home.files();
     for client in CLIENTS {
         for look in ["--print", "--diff"] {
@@ -87,7 +87,7 @@ fn every_client_is_set_up_beside_what_was_there_and_taken_back_to_the_byte() {
 
 #[test]
 fn comments_other_servers_and_spaces_are_kept_and_quoted() {
-    let home = Home::new();
+    let home = SetupTestHome::new();
     for client in ["vscode", "claude-desktop", "cursor"] {
         let run = home.setup(client, &["--hooks"]);
         assert_eq!(run.code, 0, "{}", run.stderr);
@@ -104,18 +104,14 @@ fn comments_other_servers_and_spaces_are_kept_and_quoted() {
 
 #[test]
 fn one_file_that_cannot_be_changed_leaves_all_as_they_are() {
-    let home = Home::new();
+    let home = SetupTestHome::new();
     home.bench.file(".claude/settings.json", "{ \"permissions\": ");
     home.bench.file("a home/.codex/config.toml", "[mcp_servers.\"sluice\"]\ncommand = \"theirs\"\n");
     let before = home.files();
     for client in ["claude-code", "codex"] {
         let run = home.setup(client, &["--hooks"]);
         assert_eq!(run.code, 7, "{client}: {}", run.stderr);
-        assert!(
-            run.stderr.contains("is left as it is") && run.stderr.contains("nothing was written"),
-            "{}",
-            run.stderr
-        );
+        assert!(run.stderr.contains("was not changed") && run.stderr.contains("nothing was written"), "{}", run.stderr);
         assert_eq!(home.files(), before, "{client}");
     }
     let nothing = home.setup("claude-code", &["--undo"]);

@@ -8,17 +8,17 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::gate::{Gate, Lines, free_ports};
-use crate::policy::Bench;
+use crate::cli_gateway::{CliTestGateway, ProcessLines, free_ports};
+use crate::policy::TestFolder;
 
 /// A command on a terminal of its own. Ends when it is dropped.
-struct Terminal {
+struct PseudoTerminal {
     child: Child,
     keys: ChildStdin,
-    lines: Lines,
+    lines: ProcessLines,
 }
 
-impl Terminal {
+impl PseudoTerminal {
     fn run(gate_folder: &std::path::Path, words: &str) -> Self {
         let line = format!("{} {words}", env!("CARGO_BIN_EXE_sluice"));
         let mut child = Command::new("script")
@@ -33,7 +33,7 @@ impl Terminal {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let (keys, lines) = (child.stdin.take().unwrap(), Lines::of(&mut child));
+        let (keys, lines) = (child.stdin.take().unwrap(), ProcessLines::of(&mut child));
         Self { child, keys, lines }
     }
 
@@ -57,34 +57,34 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for PseudoTerminal {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn ask(gate: &Gate, name: &str) -> Value {
+fn ask(gate: &CliTestGateway, name: &str) -> Value {
     fs::write(gate.path("workspace").join(name), "x").unwrap();
     gate.pending("filesystem.delete", &json!({"path": gate.workspace(name)}))
 }
 
-fn status(gate: &Gate, call: &Value) -> String {
+fn status(gate: &CliTestGateway, call: &Value) -> String {
     gate.json(&["approvals", "show", call["approval_id"].as_str().unwrap()])["status"].as_str().unwrap().to_owned()
 }
 
 #[test]
 fn questions_are_answered_with_single_keys_and_never_by_a_key_pressed_before() {
-    let gate = Gate::open();
-    let mut terminal = Terminal::run(&gate.path(""), "approvals watch");
-    terminal.until("no question waits");
+    let gate = CliTestGateway::open();
+    let mut terminal = PseudoTerminal::run(&gate.path(""), "approvals watch");
+    terminal.until("no pending approvals");
     // Typed into the empty list: an answer to nothing.
     terminal.press("aa");
     let first = ask(&gate, "first.txt");
     let shown = terminal.until("[a] approve");
     assert!(shown.contains("first.txt") && shown.contains("filesystem.delete"), "{shown}");
     terminal.press("?");
-    terminal.until("All arguments, other bounds");
+    terminal.until("Other arguments, bounds");
     assert_eq!(status(&gate, &first), "pending", "keys pressed before the card, and help, decide nothing");
     terminal.press("x");
     terminal.until("[a] approve");
@@ -114,7 +114,7 @@ fn questions_are_answered_with_single_keys_and_never_by_a_key_pressed_before() {
 
 #[test]
 fn serve_prints_each_question_on_its_terminal_with_how_to_answer_it() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     assert_eq!(bench.run(&["init", "--dir", "gate", "--yes"]).code, 0);
     let file = bench.path("gate/sluice.yaml");
     let written = fs::read_to_string(&file).unwrap();
@@ -123,8 +123,8 @@ fn serve_prints_each_question_on_its_terminal_with_how_to_answer_it() {
         "listen: 127.0.0.1:{main}\nstop_listen: 127.0.0.1:{stop}\ndisk: {{low: 1MB/0%, stop: 1MB/0%}}\napprovals: {{bell: true}}\n"
     );
     fs::write(&file, format!("{written}\n{settings}")).unwrap();
-    let mut terminal = Terminal::run(&bench.path("gate"), "serve");
-    terminal.until("sluice serves at");
+    let mut terminal = PseudoTerminal::run(&bench.path("gate"), "serve");
+    terminal.until("listening on");
     fs::write(bench.path("gate/workspace/a.txt"), "x").unwrap();
     let path = fs::canonicalize(bench.path("gate/workspace/a.txt")).unwrap();
     let key = bench.path("gate/data/agents/assistant.key").display().to_string();
@@ -134,8 +134,8 @@ fn serve_prints_each_question_on_its_terminal_with_how_to_answer_it() {
     let run = bench.run_with(&["call", "filesystem.delete", "--input", &input, "--json"], "", &variables);
     assert_eq!(run.code, 8, "{}", run.stderr);
     let call: Value = serde_json::from_str(&run.stdout).unwrap();
-    let shown = terminal.until("answer it: sluice approvals watch");
-    for part in ["waiting for an answer", "agent assistant", "filesystem.delete", "a.txt", "\u{7}"] {
+    let shown = terminal.until("to answer: sluice approvals watch");
+    for part in ["approval needed", "agent assistant", "filesystem.delete", "a.txt", "\u{7}"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert!(shown.contains(call["approval_id"].as_str().unwrap()), "{shown}");
@@ -143,10 +143,10 @@ fn serve_prints_each_question_on_its_terminal_with_how_to_answer_it() {
 
 #[test]
 fn serve_prints_no_question_where_its_output_is_a_log() {
-    let gate = Gate::open();
+    let gate = CliTestGateway::open();
     ask(&gate, "secret-name.txt");
     // The list has it; neither what the gateway said nor its log does.
     assert!(gate.works(&["approvals", "list"]).contains("pending"));
     let log = fs::read_to_string(gate.bench.path("serve.err")).unwrap();
-    assert!(!log.contains("secret-name") && !gate.said.contains("waiting for an answer"), "{log}");
+    assert!(!log.contains("secret-name") && !gate.said.contains("approval needed"), "{log}");
 }

@@ -4,8 +4,8 @@ use std::fs;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
-use crate::gate::{Server, free_ports};
-use crate::policy::Bench;
+use crate::cli_gateway::{BareGatewayProcess, free_ports};
+use crate::policy::TestFolder;
 
 /// An authority, and a certificate of it for this machine: what the authority is known by, chain and key.
 fn certificates() -> (String, String, String) {
@@ -22,7 +22,7 @@ fn certificates() -> (String, String, String) {
 
 #[test]
 fn a_certificate_of_ones_own_authority_is_explained_and_then_trusted() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     assert_eq!(bench.run(&["init", "--dir", "gate", "--yes"]).code, 0);
     let (ca, cert, key) = certificates();
     for (name, text) in [("ca.pem", &ca), ("cert.pem", &cert), ("key.pem", &key)] {
@@ -34,13 +34,13 @@ fn a_certificate_of_ones_own_authority_is_explained_and_then_trusted() {
         format!("listen: 127.0.0.1:{main}\nstop_listen: 127.0.0.1:{stop}\ndisk: {{low: 1MB/0%, stop: 1MB/0%}}\n");
     let config = |tls: &str| fs::write(bench.path("gate/sluice.yaml"), format!("{written}\n{ports}{tls}")).unwrap();
     config("tls: {cert: cert.pem, key: key.pem}\n");
-    let _server = Server::start(&bench).expect("the gateway starts");
+    let _server = BareGatewayProcess::start(&bench).expect("the gateway starts");
 
     let file = bench.path("gate/sluice.yaml");
     let base = ("SLUICE_CONFIG", file.to_str().unwrap());
     let unknown = bench.run_with(&["status"], "", &[base]);
     assert_eq!(unknown.code, 11, "{}", unknown.stdout);
-    for words in ["cannot be recognised", "unknownissuer", "SLUICE_CA_FILE"] {
+    for words in ["is not trusted", "unknownissuer", "SLUICE_CA_FILE"] {
         assert!(unknown.stderr.contains(words), "{words}: {}", unknown.stderr);
     }
     assert!(!unknown.stderr.contains("sluice serve"), "{}", unknown.stderr);
@@ -64,12 +64,12 @@ fn a_certificate_of_ones_own_authority_is_explained_and_then_trusted() {
     assert_eq!(run.code, 0, "{}", run.stderr);
     fs::write(&ca, "nothing").unwrap();
     let run = bench.run_with(&["status"], "", &[base]);
-    assert_eq!((run.code, run.stderr.contains("holds no certificate")), (1, true), "{}", run.stderr);
+    assert_eq!((run.code, run.stderr.contains("contains no certificate")), (1, true), "{}", run.stderr);
 }
 
 #[test]
 fn doctor_says_until_when_the_certificate_is_valid() {
-    let bench = Bench::new();
+    let bench = TestFolder::new();
     assert_eq!(bench.run(&["init", "--dir", "gate", "--yes"]).code, 0);
     let written = fs::read_to_string(bench.path("gate/sluice.yaml")).unwrap();
     fs::write(bench.path("gate/sluice.yaml"), format!("{written}\ntls: {{cert: cert.pem, key: key.pem}}\n")).unwrap();

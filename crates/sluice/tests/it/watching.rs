@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::running::{Place, ask, pause};
+use crate::running::{TestInstallation, ask, pause};
 
 const FREE: &str = "defaults: {tier: autonomous}\n";
 
 #[test]
 fn a_gateway_whose_database_file_is_removed_acknowledges_nothing_more_and_ends() {
-    let place = Place::new("sandbox: degraded\nbatch: {services: {state: off}}\n", FREE, None);
+    let place = TestInstallation::new("sandbox: degraded\nbatch: {services: {state: off}}\n", FREE, None);
     let mut running = place.start();
     let set = |key: &str| {
         let body =
@@ -33,7 +33,8 @@ fn a_gateway_whose_database_file_is_removed_acknowledges_nothing_more_and_ends()
 #[test]
 fn trace_lines_are_written_at_that_level_and_at_no_other() {
     for (level, traced) in [("trace", true), ("debug", false), ("info", false)] {
-        let place = Place::new(&format!("sandbox: degraded\nlog: {{level: {level}, format: text}}\n"), FREE, None);
+        let place =
+            TestInstallation::new(&format!("sandbox: degraded\nlog: {{level: {level}, format: text}}\n"), FREE, None);
         let running = place.start();
         assert_eq!(ask(place.main, "GET", "/v1/whoami", &place.agent_key, None).unwrap().status, 200);
         drop(running);

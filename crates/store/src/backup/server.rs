@@ -1,7 +1,8 @@
-//! Copies of a PostgreSQL database, made and put back by its own tools.
+//! Copies of a PostgreSQL database, made and restored by its own tools.
 //!
-//! Takes the URL of a database; gives a dump in the custom format of `pg_dump`, which reads in one snapshot. Promise: no
-//! password is on a command line, a dump is put back whole or not at all, and only into a database that has no tables.
+//! Takes the URL of a database; gives a dump in the custom format of `pg_dump`, which reads in one snapshot. Promise:
+//! no password is on a command line; a dump is restored completely or not at all, and only into a database that has no
+//! tables.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -20,31 +21,32 @@ use crate::migrate;
 use crate::postgres;
 use crate::sqlite::{APPLICATION_ID, fault};
 
-/// Tables of the record, who wrote it, and what the vault is opened with. A dump of any release has those of its schema.
-const RECORD: [&str; 9] = [
+/// Tables of the audit log, its writers, and the vault's keys. A dump of any release has those of its schema.
+const RECORD: [&str; 10] = [
     "nodes",
     "audit_entries",
     "audit_nodes",
     "checkpoints",
+    "audit_pruned",
     "instances",
     "recovery_nodes",
     "vault_root",
     "secrets",
     "secret_versions",
 ];
-/// The table that says which schema a server has.
+/// The table that holds a server's schema version.
 const SCHEMA: &str = "schema_version";
-/// Longest message of a tool that is passed on.
+/// Longest tool message that is passed on.
 const LONGEST_WORDS: u64 = 2_000;
 
-/// What a server has after a dump was put back.
+/// The state of a server after a dump was restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestoredServer {
     /// The schema of the dump.
     pub schema: i64,
 }
 
-/// The version of a tool of PostgreSQL: `pg_dump` or `pg_restore`, as it is found on the path.
+/// The version of a PostgreSQL tool, `pg_dump` or `pg_restore`, as found on the path.
 ///
 /// # Errors
 /// When it is not installed.
@@ -54,7 +56,7 @@ pub fn server_tool(name: &'static str) -> Result<String, StoreError> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Dumps a database as it is at one moment. `to` must not exist yet. Gives the version of the tool.
+/// Dumps a database as it is at one moment. `to` must not exist yet. Returns the version of the tool.
 ///
 /// # Errors
 /// When the tool is missing or older than the server, or the server cannot be reached.
@@ -69,23 +71,23 @@ pub fn dump_server(url: &str, to: &Path) -> Result<String, StoreError> {
     Ok(version)
 }
 
-/// Puts a dump into a database that has no tables yet.
+/// Restores a dump into a database that has no tables yet.
 ///
 /// # Errors
-/// [`StoreError::Exists`] when there are tables; when the tool is missing, or the dump cannot be put back.
+/// [`StoreError::Exists`] when there are tables; otherwise when the tool is missing or the dump cannot be restored.
 pub async fn restore_server(url: &str, from: &Path) -> Result<RestoredServer, StoreError> {
     if postgres::has_tables(url).await? {
         return Err(StoreError::Exists { what: "table in the database" });
     }
     let mut command = Command::new("pg_restore");
     command.args(["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", "--no-password"]);
-    // The schema `public` is there already; what is in it comes from the dump.
+    // The schema `public` exists already; its content comes from the dump.
     command.args(["--schema=public", "--dbname"]).arg(database(url)?).arg(from).envs(surroundings(url)?);
     run(command, "pg_restore")?;
     Ok(RestoredServer { schema: postgres::examine(url).await?.0 })
 }
 
-/// Removes every table again from a database that [`restore_server`] has just filled. For a restore that is only practised.
+/// Removes every table from a database that [`restore_server`] has just filled. For a trial restore.
 ///
 /// # Errors
 /// When the server does not do it.
@@ -93,8 +95,8 @@ pub async fn empty_server(url: &str) -> Result<(), StoreError> {
     postgres::drop_tables(url).await
 }
 
-/// Reads the record out of a dump into a database file, without a server: entries, checkpoints and heads, as they were.
-/// `into` must not exist yet. Gives the schema of the dump.
+/// Reads the audit log from a dump into a database file, without a server: entries, checkpoints and heads, as they
+/// were. `into` must not exist yet. Returns the schema of the dump.
 ///
 /// # Errors
 /// When the tool is missing, the dump is damaged, or its schema is newer than this release.
@@ -103,7 +105,7 @@ pub fn read_dump(dump: &Path, into: &Path) -> Result<i64, StoreError> {
     let mut schema = 0;
     tables(dump, &[SCHEMA], |_, columns, row| {
         if let Some(Some(version)) = columns.iter().position(|name| name == "version").and_then(|at| row.get(at)) {
-            schema = schema.max(text(version)?.parse().map_err(|_| damaged("a version that is no number"))?);
+            schema = schema.max(text(version)?.parse().map_err(|_| damaged("a version that is not a number"))?);
         }
         Ok(())
     })?;
@@ -123,11 +125,11 @@ pub fn read_dump(dump: &Path, into: &Path) -> Result<i64, StoreError> {
         kinds.insert(table.to_owned(), columns_of(&transaction, table)?);
     }
     tables(dump, &RECORD, |table, columns, row| {
-        let known = kinds.get(table).ok_or_else(|| damaged("a table nobody asked for"))?;
+        let known = kinds.get(table).ok_or_else(|| damaged("an unexpected table"))?;
         let mut values = Vec::with_capacity(columns.len());
         for (name, value) in columns.iter().zip(row) {
             let kind = known.iter().find(|(column, _)| column == name).map(|(_, kind)| kind.as_str());
-            values.push(read(kind.ok_or_else(|| damaged("a column nobody knows"))?, value.as_deref())?);
+            values.push(read(kind.ok_or_else(|| damaged("an unknown column"))?, value.as_deref())?);
         }
         let places: Vec<String> = (1..=columns.len()).map(|n| format!("?{n}")).collect();
         let sql = format!("INSERT INTO {table} ({}) VALUES ({})", columns.join(", "), places.join(", "));
@@ -138,14 +140,14 @@ pub fn read_dump(dump: &Path, into: &Path) -> Result<i64, StoreError> {
     Ok(schema)
 }
 
-/// Columns of a table with their types; nothing where the schema has no such table.
+/// Columns of a table with their types; empty where the schema has no such table.
 fn columns_of(database: &Connection, table: &str) -> Result<Vec<(String, String)>, StoreError> {
     let mut statement = database.prepare(&format!("PRAGMA table_info({table})")).map_err(fault)?;
     let rows = statement.query_map([], |row| Ok((row.get(1)?, row.get(2)?))).map_err(fault)?;
     rows.collect::<Result<_, _>>().map_err(fault)
 }
 
-/// Hands every row of some tables of a dump on: table, columns, values.
+/// Passes every row of the chosen tables of a dump on: table, columns, values.
 fn tables(
     dump: &Path,
     names: &[&str],
@@ -157,7 +159,7 @@ fn tables(
     command.arg(dump).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| missing("pg_restore", error))?;
     let read = child.stdout.take().map_or(Ok(()), |out| rows(BufReader::new(out), &mut each));
-    // Where reading ended early, the tool must not wait for a reader for ever.
+    // If reading ended early, the tool must not wait for a reader forever.
     if read.is_err() {
         drop(child.kill());
     }
@@ -180,7 +182,7 @@ fn rows(
         line.clear();
         let length = from.read_until(b'\n', &mut line).map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         if length == 0 {
-            return if table.is_none() { Ok(()) } else { Err(damaged("a table that does not end")) };
+            return if table.is_none() { Ok(()) } else { Err(damaged("a table without an end")) };
         }
         let bytes = line.strip_suffix(b"\n").unwrap_or(&line);
         match &table {
@@ -189,7 +191,7 @@ fn rows(
             Some((name, columns)) => {
                 let row: Vec<_> = bytes.split(|byte| *byte == b'\t').map(unescaped).collect::<Result<_, _>>()?;
                 if row.len() != columns.len() {
-                    return Err(damaged("a row with other columns than its table"));
+                    return Err(damaged("a row whose columns do not match its table"));
                 }
                 each(name, columns, row)?;
             }
@@ -205,7 +207,7 @@ fn heading(line: &[u8]) -> Option<(String, Vec<String>)> {
     Some((bare(table.rsplit('.').next()?), columns.split(", ").map(bare).collect()))
 }
 
-/// One value of the text format of COPY; nothing for NULL.
+/// One value in the text format of COPY; `None` for NULL.
 fn unescaped(field: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
     if field == b"\\N" {
         return Ok(None);
@@ -222,7 +224,7 @@ fn unescaped(field: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
                 Some(b't') => b'\t',
                 Some(b'v') => 11,
                 Some(b'\\') => b'\\',
-                Some(_) | None => return Err(damaged("a value that is not in its form")),
+                Some(_) | None => return Err(damaged("a malformed value")),
             },
             byte => *byte,
         });
@@ -233,8 +235,8 @@ fn unescaped(field: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
 fn read(kind: &str, value: Option<&[u8]>) -> Result<Value, StoreError> {
     let Some(value) = value else { return Ok(Value::Null) };
     Ok(match kind {
-        "INTEGER" => Value::Integer(text(value)?.parse().map_err(|_| damaged("a number that is none"))?),
-        "BLOB" => Value::Blob(bytes_of_hex(value).ok_or_else(|| damaged("bytes that are not in their form"))?),
+        "INTEGER" => Value::Integer(text(value)?.parse().map_err(|_| damaged("a malformed number"))?),
+        "BLOB" => Value::Blob(bytes_of_hex(value).ok_or_else(|| damaged("malformed bytes"))?),
         _ => Value::Text(text(value)?.to_owned()),
     })
 }
@@ -249,7 +251,7 @@ fn bytes_of_hex(value: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn text(value: &[u8]) -> Result<&str, StoreError> {
-    std::str::from_utf8(value).map_err(|_| damaged("a text is not UTF-8"))
+    std::str::from_utf8(value).map_err(|_| damaged("a text that is not UTF-8"))
 }
 
 fn run(mut command: Command, name: &'static str) -> Result<(), StoreError> {
@@ -261,13 +263,13 @@ fn run(mut command: Command, name: &'static str) -> Result<(), StoreError> {
     Err(StoreError::Unavailable(format!("{name} failed: {said}").into()))
 }
 
-/// The first lines a tool printed, in one line. Tools of PostgreSQL name hosts, users and tables, and no passwords.
+/// The first lines that a tool printed, joined. PostgreSQL tools name hosts, users and tables, but no passwords.
 fn words(said: &str) -> String {
     let line = said.lines().map(str::trim).filter(|line| !line.is_empty()).take(3).collect::<Vec<_>>().join("; ");
     line.chars().filter(|c| !c.is_control()).take(400).collect()
 }
 
-/// SECURITY: who may list processes sees arguments; the password travels in the environment.
+/// SECURITY: anyone who can list processes sees arguments, so the password is passed in the environment.
 fn surroundings(url: &str) -> Result<Vec<(&'static str, OsString)>, StoreError> {
     let config: Config = url.parse().map_err(|error| StoreError::Unavailable(Box::new(error)))?;
     let hosts = config.get_hosts().iter().map(|host| match host {

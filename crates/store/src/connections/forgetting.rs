@@ -1,14 +1,14 @@
-//! Forgetting the content of a connection that ended: what was withheld, what was kept to go back, what reads gave.
+//! Forgetting the content of a connection that ended: withheld content, rollback points and results of reads.
 //!
-//! Takes the connection's names; gives how much of each kind went. Promise: ids, hashes and states stay, so that the
-//! record still makes sense; nothing of the content does, neither in the rows nor in the pages they leave free.
+//! Takes the connection's names; gives how much of each kind was removed. Promise: ids, hashes and states stay, so that
+//! the audit log still makes sense; no content stays, neither in the rows nor in the pages they free.
 
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::{Actor, ServiceName};
 
-use crate::desk::{Desk, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Tx, params};
+use crate::sql::{StoreTx, params};
+use crate::unit_of_work::{UnitOfWork, UseCase};
 use crate::{Engine, Store};
 
 const FINDINGS: &str = "SELECT id FROM findings WHERE (service = ?1 OR service = ?2) AND root <> ''";
@@ -27,22 +27,22 @@ const DROP_RESULT: &str = "DELETE FROM results WHERE hold = ?1";
 pub struct ForgottenContent {
     /// Findings whose content was destroyed.
     pub findings: u64,
-    /// Rollback points whose content was destroyed: these writes cannot be taken back any more.
+    /// Rollback points whose content was destroyed: these writes can no longer be rolled back.
     pub rollback_points: u64,
-    /// Answers of calls that were still kept.
+    /// Results of calls that were still kept.
     pub results: u64,
 }
 
-struct Forget {
+struct ForgetConnectionContent {
     connection: ServiceName,
     service: ServiceName,
     by: Actor,
 }
 
-impl UseCase for Forget {
+impl UseCase for ForgetConnectionContent {
     type Out = ForgottenContent;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<ForgottenContent, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<ForgottenContent, StoreError> {
         let findings = desk.rows(FINDINGS, params![&self.connection, &self.service]).await?;
         let points = desk.rows(POINTS, params![&self.service]).await?;
         let results = desk.rows(RESULTS, params![&self.service]).await?;
@@ -66,7 +66,7 @@ impl UseCase for Forget {
         for row in results {
             desk.write(DROP_RESULT, params![row.of("results").bits()?]);
         }
-        let fact = Fact::new("connection.content_removed", self.by.clone())
+        let fact = AuditFact::new("connection.content_removed", self.by.clone())
             .with("connection", &self.connection)
             .with("findings", forgotten.findings)
             .with("rollback_points", forgotten.rollback_points)
@@ -77,7 +77,7 @@ impl UseCase for Forget {
 }
 
 impl Store {
-    /// Removes the content of a connection that ended. Doing it again removes what came since.
+    /// Removes the content of a connection that ended. A second run removes what was added since.
     ///
     /// # Errors
     /// When it cannot be removed.
@@ -87,12 +87,12 @@ impl Store {
         service: ServiceName,
         by: Actor,
     ) -> Result<ForgottenContent, StoreError> {
-        let forgotten = self.submit(Forget { connection, service, by }).await?;
+        let forgotten = self.submit(ForgetConnectionContent { connection, service, by }).await?;
         self.empty_log().await?;
         Ok(forgotten)
     }
 
-    /// Moves the write-ahead log of a file into it and empties it: it holds pages as they were before.
+    /// Moves the write-ahead log of a file into it and empties it: it holds older versions of pages.
     async fn empty_log(&self) -> Result<(), StoreError> {
         match self.engine.as_ref() {
             Engine::File(file) => file.empty_log(),

@@ -1,13 +1,13 @@
-//! What an agent did and what waits for it, in numbers.
+//! The activity of an agent in numbers: what it did and what waits for it.
 //!
-//! Takes an agent and a time; gives counts. Promise: an agent's numbers are its own, and hold nothing of what it did.
+//! Takes an agent and a time; gives counts. Promise: an agent sees only its own numbers, and they hold no content.
 
-use sluice_core::{AgentName, HoldId, Timestamp};
+use sluice_core::{AgentName, HoldId, UtcMillis};
 
 use crate::Store;
-use crate::desk::Query;
 use crate::error::StoreError;
-use crate::sql::{Tx, params};
+use crate::sql::{StoreTx, params};
+use crate::unit_of_work::StoreQuery;
 
 const WRITES: &str = "SELECT state, CAST(COUNT(*) AS BIGINT) FROM holds WHERE id >= ?1 AND agent = ?2 \
      GROUP BY state ORDER BY state";
@@ -16,21 +16,21 @@ const QUESTIONS: &str = "SELECT CAST(COUNT(*) AS BIGINT) FROM approvals WHERE ag
 /// The numbers of one agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentActivity {
-    /// How many of its writes since then are in which state.
+    /// How many of its writes since then are in each state.
     pub writes: Vec<(String, u64)>,
-    /// How many questions to people are open because of it.
+    /// How many approval requests are open because of it.
     pub questions: u64,
 }
 
-struct Activity {
+struct GetAgentActivity {
     agent: AgentName,
-    since: Timestamp,
+    since: UtcMillis,
 }
 
-impl Query for Activity {
+impl StoreQuery for GetAgentActivity {
     type Out = AgentActivity;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<AgentActivity, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<AgentActivity, StoreError> {
         // Ids begin with their time in milliseconds.
         let millis = u128::try_from(self.since.as_millis()).unwrap_or(0);
         let least = HoldId::from_bits(millis << 80);
@@ -46,11 +46,11 @@ impl Query for Activity {
 }
 
 impl Store {
-    /// What an agent did since then, and what it waits for, in numbers.
+    /// What an agent did since then, and what waits for it, in numbers.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn activity_of(&self, agent: AgentName, since: Timestamp) -> Result<AgentActivity, StoreError> {
-        self.ask(Activity { agent, since }).await
+    pub async fn activity_of(&self, agent: AgentName, since: UtcMillis) -> Result<AgentActivity, StoreError> {
+        self.ask(GetAgentActivity { agent, since }).await
     }
 }

@@ -1,22 +1,22 @@
 //! Messages between agents, and the channels they follow.
 //!
-//! Takes a message and its recipients; gives each recipient what waits for it. Promise: a message is known by its write,
-//! so that sending it twice is sending it once; what waits for an agent is bounded in number and time; the record knows
-//! who wrote to whom and how long it was, never what.
+//! Takes a message and its recipients; gives each recipient the messages that wait for it. Promise: a message is
+//! identified by its write, so that sending it twice delivers it once. The messages that wait for an agent are bounded
+//! in number and time. The audit log holds the sender, the recipients and the length, never the text.
 
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, AgentName, HoldId, Span, Timestamp};
+use sluice_core::{Actor, AgentName, HoldId, Millis, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Row, Tx, params};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 /// Most messages that wait for one agent.
 pub const MESSAGES_WAITING: u32 = 1_000;
 /// How long a message waits.
-const KEPT: Span = Span::from_hours(7 * 24);
+const KEPT: Millis = Millis::from_hours(7 * 24);
 /// Most channels that one agent follows.
 const CHANNELS: u32 = 100;
 
@@ -38,11 +38,11 @@ const FOLLOWERS: &str = "SELECT agent FROM agent_channels WHERE channel = ?1 ORD
 /// How urgent a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MessagePriority {
-    /// It comes before all others.
+    /// Delivered before all others.
     High,
-    /// In its turn.
+    /// Delivered in order.
     Normal,
-    /// It comes after all others.
+    /// Delivered after all others.
     Low,
 }
 
@@ -77,20 +77,20 @@ impl MessagePriority {
 
 /// A message to be sent.
 #[derive(Clone)]
-pub struct NewAgentMessage {
+pub struct SendAgentMessage {
     /// The write that sends it.
     pub hold: HoldId,
-    /// Who sends it.
+    /// The agent that sends it.
     pub sender: AgentName,
-    /// Whom it is for.
+    /// The agents it is for.
     pub recipients: Vec<AgentName>,
-    /// The channel it is sent to, if it is.
+    /// The channel it is sent to, if any.
     pub channel: Option<String>,
-    /// What it says.
+    /// The text.
     pub text: String,
     /// How urgent it is.
     pub priority: MessagePriority,
-    /// Whether the sender had read something suspicious.
+    /// Whether the sender had read suspicious content.
     pub tainted: bool,
 }
 
@@ -99,18 +99,18 @@ pub struct NewAgentMessage {
 pub struct AgentMessage {
     /// Its id: that of the write that sent it.
     pub id: MessageId,
-    /// Who sent it.
+    /// The agent that sent it.
     pub sender: AgentName,
-    /// The channel it was sent to, if it was.
+    /// The channel it was sent to, if any.
     pub channel: Option<String>,
-    /// What it says.
+    /// The text.
     pub text: String,
     /// How urgent it is.
     pub priority: MessagePriority,
-    /// Whether the sender had read something suspicious.
+    /// Whether the sender had read suspicious content.
     pub tainted: bool,
     /// When it was sent.
-    pub sent_at: Timestamp,
+    pub sent_at: UtcMillis,
 }
 
 impl std::fmt::Debug for AgentMessage {
@@ -119,7 +119,7 @@ impl std::fmt::Debug for AgentMessage {
     }
 }
 
-impl std::fmt::Debug for NewAgentMessage {
+impl std::fmt::Debug for SendAgentMessage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("NewAgentMessage")
             .field("hold", &self.hold)
@@ -128,11 +128,11 @@ impl std::fmt::Debug for NewAgentMessage {
     }
 }
 
-impl UseCase for NewAgentMessage {
-    /// Who got it.
+impl UseCase for SendAgentMessage {
+    /// The agents that received it.
     type Out = Vec<AgentName>;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Vec<AgentName>, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<AgentName>, StoreError> {
         let before = desk.rows(SENT, params![self.hold]).await?;
         if !before.is_empty() {
             return before.into_iter().map(|row| row.of("agent_messages").parsed()).collect();
@@ -146,7 +146,7 @@ impl UseCase for NewAgentMessage {
                 reached.push(recipient.clone());
             }
         }
-        // One that is full keeps nobody else from hearing it; if all are, the sender learns that.
+        // A full inbox does not stop delivery to the others; if all are full, the sender is told.
         if reached.is_empty() && !self.recipients.is_empty() {
             return Err(StoreError::Quota);
         }
@@ -158,7 +158,7 @@ impl UseCase for NewAgentMessage {
             desk.write(PUT, row);
         }
         let names: Vec<&str> = reached.iter().map(AgentName::as_str).collect();
-        let fact = Fact::new("message.sent", Actor::Agent(self.sender.clone()));
+        let fact = AuditFact::new("message.sent", Actor::Agent(self.sender.clone()));
         let mut fact = fact.with("to", names.join(" ")).with("bytes", self.text.len());
         fact.hold = Some(self.hold);
         desk.record(fact);
@@ -166,18 +166,18 @@ impl UseCase for NewAgentMessage {
     }
 }
 
-struct Waiting {
+struct ListAgentMessages {
     agent: AgentName,
     channel: Option<String>,
     limit: u32,
-    now: Timestamp,
+    now: UtcMillis,
 }
 
-impl Query for Waiting {
+impl StoreQuery for ListAgentMessages {
     /// The next messages, and how many wait in all.
     type Out = (Vec<AgentMessage>, u32);
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         let params = params![&self.agent, self.now, self.channel.as_deref(), self.limit];
         let next = tx.rows(NEXT, &params).await?.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
         let all = tx.rows(WAITING, &params![&self.agent, self.now]).await?.into_iter().next();
@@ -185,35 +185,35 @@ impl Query for Waiting {
     }
 }
 
-struct TakeMessages {
+struct TakeAgentMessages {
     agent: AgentName,
     ids: Vec<MessageId>,
 }
 
-impl UseCase for TakeMessages {
+impl UseCase for TakeAgentMessages {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let now = desk.now;
         for id in &self.ids {
             desk.write(TAKE, params![&self.agent, *id, now]);
         }
-        let fact = Fact::new("message.taken", Actor::Agent(self.agent.clone()));
+        let fact = AuditFact::new("message.taken", Actor::Agent(self.agent.clone()));
         desk.record(fact.with("messages", self.ids.len()));
         Ok(())
     }
 }
 
-struct Follow {
+struct FollowChannel {
     hold: HoldId,
     agent: AgentName,
     channel: String,
 }
 
-impl UseCase for Follow {
+impl UseCase for FollowChannel {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let row = desk.row(FOLLOWED, params![&self.agent, self.channel.as_str()]).await?;
         let others: u32 = row.map_or(Ok(0), |row| row.of("agent_channels").count())?;
         if others >= CHANNELS {
@@ -221,25 +221,25 @@ impl UseCase for Follow {
         }
         let now = desk.now;
         desk.write(FOLLOW, params![self.channel.as_str(), &self.agent, now]);
-        let mut fact = Fact::new("channel.followed", Actor::Agent(self.agent.clone()));
+        let mut fact = AuditFact::new("channel.followed", Actor::Agent(self.agent.clone()));
         fact.hold = Some(self.hold);
         desk.record(fact);
         Ok(())
     }
 }
 
-struct Followers(String);
+struct ListChannelFollowers(String);
 
-impl Query for Followers {
+impl StoreQuery for ListChannelFollowers {
     type Out = Vec<AgentName>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<AgentName>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<AgentName>, StoreError> {
         let rows = tx.rows(FOLLOWERS, &params![self.0.as_str()]).await?;
         rows.into_iter().map(|row| row.of("agent_channels").parsed()).collect()
     }
 }
 
-fn decode(row: Row) -> Result<AgentMessage, StoreError> {
+fn decode(row: SqlRow) -> Result<AgentMessage, StoreError> {
     let mut row = row.of("agent_messages");
     let (id, sender, channel, text) = (row.bits()?, row.parsed()?, row.maybe_text()?, row.text()?);
     let priority = MessagePriority::from_number(row.count()?).ok_or_else(|| row.impossible("an unknown priority"))?;
@@ -249,15 +249,15 @@ fn decode(row: Row) -> Result<AgentMessage, StoreError> {
 }
 
 impl Store {
-    /// Sends a message to agents. Gives those it reached; one for whom too much waits does not get it.
+    /// Sends a message to agents. Gives the agents that received it; an agent with a full inbox does not.
     ///
     /// # Errors
-    /// When it reached nobody, because too much waits for all of them.
-    pub async fn send_message(&self, message: NewAgentMessage) -> Result<Vec<AgentName>, StoreError> {
+    /// When no agent received it, because all inboxes are full.
+    pub async fn send_message(&self, message: SendAgentMessage) -> Result<Vec<AgentName>, StoreError> {
         self.submit(message).await
     }
 
-    /// What waits for an agent: the most urgent first, then the oldest; and how much waits in all.
+    /// The messages that wait for an agent, the most urgent first, then the oldest; and how many wait in all.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -266,32 +266,32 @@ impl Store {
         agent: AgentName,
         channel: Option<String>,
         limit: u32,
-        now: Timestamp,
+        now: UtcMillis,
     ) -> Result<(Vec<AgentMessage>, u32), StoreError> {
-        self.ask(Waiting { agent, channel, limit, now }).await
+        self.ask(ListAgentMessages { agent, channel, limit, now }).await
     }
 
-    /// Notes that an agent has taken messages: they are not given to it again.
+    /// Records that an agent has taken messages: they are not delivered again.
     ///
     /// # Errors
     /// When it cannot be recorded.
     pub async fn take_messages(&self, agent: AgentName, ids: Vec<MessageId>) -> Result<(), StoreError> {
-        self.submit(TakeMessages { agent, ids }).await
+        self.submit(TakeAgentMessages { agent, ids }).await
     }
 
-    /// An agent follows a channel. Doing it again changes nothing.
+    /// Makes an agent follow a channel. Doing it again changes nothing.
     ///
     /// # Errors
     /// When it follows too many.
     pub async fn follow_channel(&self, hold: HoldId, agent: AgentName, channel: String) -> Result<(), StoreError> {
-        self.submit(Follow { hold, agent, channel }).await
+        self.submit(FollowChannel { hold, agent, channel }).await
     }
 
-    /// Who follows a channel, by name.
+    /// The agents that follow a channel, by name.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn channel_followers(&self, channel: String) -> Result<Vec<AgentName>, StoreError> {
-        self.ask(Followers(channel)).await
+        self.ask(ListChannelFollowers(channel)).await
     }
 }

@@ -1,16 +1,17 @@
 //! Calls that agents planned for later.
 //!
-//! Takes a plan; gives what is due. Promise: of each due time exactly one node takes the call; a plan that was cancelled
-//! is due no more; how many plans an agent has is bounded. The record knows the capability, never the arguments.
+//! Takes a plan; gives the plans that are due. Promise: for each due time exactly one node makes the call; a cancelled
+//! plan is never due; the number of plans of an agent is bounded. The audit log holds the capability, never the
+//! arguments.
 
 use serde_json::{Map, Value};
-use sluice_core::audit::Fact;
-use sluice_core::{Actor, AgentName, CallId, CapabilityName, HoldId, Timestamp};
+use sluice_core::audit::AuditFact;
+use sluice_core::{Actor, AgentName, CallId, CapabilityName, HoldId, UtcMillis};
 
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Row, Tx, params};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 /// Most active plans of one agent.
 pub const SCHEDULES_OF_AGENT: u32 = 100;
@@ -40,21 +41,21 @@ const RAN: &str = "UPDATE schedules SET last_at = ?2, last_call = ?3, last_code 
 const CANCEL_ALL: &str = "UPDATE schedules SET state = 'cancelled', reason = 'agent.removed', next_at = NULL, \
      version = version + 1 WHERE agent = ?1 AND state = 'active'";
 
-/// How a plan stands.
+/// The state of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScheduleState {
-    /// It will be due.
+    /// It will be due again.
     Active,
     /// Its one call was made.
     Done,
-    /// Somebody ended it, or a freeze did.
+    /// A person, the agent or a freeze ended it.
     Cancelled,
-    /// Its one time passed while no gateway was awake.
+    /// Its only time passed while no gateway was running.
     Missed,
 }
 
 impl ScheduleState {
-    /// Its word.
+    /// The word used in rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -75,30 +76,30 @@ impl ScheduleState {
 pub struct Schedule {
     /// Its id: that of the write that made it.
     pub id: HoldId,
-    /// Whose it is.
+    /// The agent that owns it.
     pub agent: AgentName,
-    /// What is called.
+    /// The capability to call.
     pub capability: CapabilityName,
-    /// With which arguments.
+    /// The arguments of the call.
     pub arguments: Map<String, Value>,
-    /// When, as five fields of cron in UTC; nothing for a single call.
+    /// The times, as five fields of cron in UTC; `None` for a single call.
     pub cron: Option<String>,
-    /// What it is for, in the agent's words.
+    /// The purpose, in the agent's words.
     pub description: Option<String>,
-    /// How it stands.
+    /// Its state.
     pub state: ScheduleState,
     /// Why it ended, as a code.
     pub reason: Option<String>,
-    /// Counts its moves.
+    /// The version of the row.
     pub version: u64,
     /// When it is due next.
-    pub next_at: Option<Timestamp>,
+    pub next_at: Option<UtcMillis>,
     /// When it was made.
-    pub created_at: Timestamp,
-    /// How many calls were made of it.
+    pub created_at: UtcMillis,
+    /// How many calls it has made.
     pub runs: u64,
-    /// When the last one was.
-    pub last_at: Option<Timestamp>,
+    /// When it made the last call.
+    pub last_at: Option<UtcMillis>,
     /// The last call.
     pub last_call: Option<CallId>,
     /// Why the last call was refused, as a code.
@@ -111,54 +112,54 @@ impl std::fmt::Debug for Schedule {
     }
 }
 
-/// A plan to be made.
+/// A plan to be created.
 #[derive(Clone)]
-pub struct NewSchedule {
-    /// The write that makes it.
+pub struct AddSchedule {
+    /// The write that creates it.
     pub hold: HoldId,
-    /// Whose it is.
+    /// The agent that owns it.
     pub agent: AgentName,
-    /// What is called.
+    /// The capability to call.
     pub capability: CapabilityName,
-    /// With which arguments.
+    /// The arguments of the call.
     pub arguments: Map<String, Value>,
-    /// When, as cron; nothing for a single call.
+    /// The times, as cron; `None` for a single call.
     pub cron: Option<String>,
-    /// What it is for.
+    /// The purpose, in the agent's words.
     pub description: Option<String>,
     /// When it is due first.
-    pub next_at: Timestamp,
+    pub next_at: UtcMillis,
 }
 
-impl std::fmt::Debug for NewSchedule {
+impl std::fmt::Debug for AddSchedule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("NewSchedule").field("hold", &self.hold).field("agent", &self.agent).finish_non_exhaustive()
     }
 }
 
-/// What becomes of a plan that is due, or is ended.
+/// The next state of a plan that is due, or that is ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScheduleRun {
-    /// Which plan.
+pub struct MoveSchedule {
+    /// The id of the plan.
     pub id: HoldId,
-    /// The version it was read at.
+    /// The version at which it was read.
     pub version: u64,
-    /// How it stands from now on.
+    /// Its new state.
     pub state: ScheduleState,
-    /// Why, as a code.
+    /// The reason, as a code.
     pub reason: Option<String>,
     /// When it is due next.
-    pub next_at: Option<Timestamp>,
-    /// What the record says of it: `schedule.due`, `schedule.late`, `schedule.missed`, `schedule.cancelled`.
+    pub next_at: Option<UtcMillis>,
+    /// The kind of the audit entry: `schedule.due`, `schedule.late`, `schedule.missed`, `schedule.cancelled`.
     pub fact: &'static str,
-    /// Who did it; the gateway where nobody did.
+    /// Who did it; `None` for the gateway itself.
     pub by: Option<Actor>,
 }
 
-impl UseCase for NewSchedule {
+impl UseCase for AddSchedule {
     type Out = Schedule;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Schedule, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Schedule, StoreError> {
         if let Some(row) = desk.row(ONE, params![self.hold]).await? {
             return decode(row);
         }
@@ -173,7 +174,7 @@ impl UseCase for NewSchedule {
         let mut row = params![self.hold, &self.agent, &self.capability, arguments, cron, description];
         row.extend(params![self.next_at, now]);
         desk.write(ADD, row);
-        let fact = Fact::new("schedule.created", Actor::Agent(self.agent.clone()));
+        let fact = AuditFact::new("schedule.created", Actor::Agent(self.agent.clone()));
         let mut fact = fact.with("capability", &self.capability).with("next_at", self.next_at);
         fact.hold = Some(self.hold);
         desk.record(fact);
@@ -198,11 +199,11 @@ impl UseCase for NewSchedule {
     }
 }
 
-impl UseCase for ScheduleRun {
-    /// Whether it was this that moved it: somebody else may have been faster.
+impl UseCase for MoveSchedule {
+    /// Whether this call moved it: another node may have been faster.
     type Out = bool;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<bool, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
         let Some(row) = desk.row(LOCKED, params![self.id]).await? else { return Ok(false) };
         let plan = decode(row)?;
         if plan.version != self.version {
@@ -211,7 +212,7 @@ impl UseCase for ScheduleRun {
         let reason = self.reason.as_deref();
         desk.write_one(MOVE, params![self.id, self.version, self.state.as_str(), reason, self.next_at]);
         let by = self.by.clone().unwrap_or_else(|| desk.actor());
-        let mut fact = Fact::new(self.fact, by).with("agent", &plan.agent).with("capability", &plan.capability);
+        let mut fact = AuditFact::new(self.fact, by).with("agent", &plan.agent).with("capability", &plan.capability);
         if let Some(reason) = reason {
             fact = fact.with("reason", reason);
         }
@@ -221,33 +222,33 @@ impl UseCase for ScheduleRun {
     }
 }
 
-struct Ran {
+struct RecordScheduleRun {
     id: HoldId,
     call: Option<CallId>,
     code: Option<String>,
 }
 
-impl UseCase for Ran {
+impl UseCase for RecordScheduleRun {
     type Out = ();
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let now = desk.now;
         desk.write(RAN, params![self.id, now, self.call, self.code.as_deref()]);
         Ok(())
     }
 }
 
-enum Plans {
+enum ListSchedules {
     Of(AgentName),
     One(HoldId),
-    Due(Timestamp, u32),
+    Due(UtcMillis, u32),
     Active,
 }
 
-impl Query for Plans {
+impl StoreQuery for ListSchedules {
     type Out = Vec<Schedule>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Schedule>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<Schedule>, StoreError> {
         let rows = match self {
             Self::Of(agent) => tx.rows(OF_AGENT, &params![agent]).await?,
             Self::One(id) => tx.rows(ONE, &params![*id]).await?,
@@ -259,15 +260,15 @@ impl Query for Plans {
 }
 
 /// Cancels every plan of an agent that is being removed.
-pub(crate) fn cancel_all_of<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName) {
+pub(crate) fn cancel_all_of<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, agent: &AgentName) {
     desk.write(CANCEL_ALL, params![agent]);
 }
 
-fn decode(row: Row) -> Result<Schedule, StoreError> {
+fn decode(row: SqlRow) -> Result<Schedule, StoreError> {
     let mut row = row.of("schedules");
     let (id, agent, capability, arguments) = (row.bits()?, row.parsed()?, row.parsed()?, row.text()?);
     let Ok(Value::Object(arguments)) = serde_json::from_str(&arguments) else {
-        return Err(row.impossible("arguments that are no object"));
+        return Err(row.impossible("arguments that are not an object"));
     };
     let (cron, description, word, reason) = (row.maybe_text()?, row.maybe_text()?, row.text()?, row.maybe_text()?);
     let state = ScheduleState::from_word(&word).ok_or_else(|| row.impossible("an unknown state"))?;
@@ -291,11 +292,11 @@ fn decode(row: Row) -> Result<Schedule, StoreError> {
 }
 
 impl Store {
-    /// Makes a plan. The same write makes it once.
+    /// Creates a plan. The same write creates it only once.
     ///
     /// # Errors
     /// When the agent has too many.
-    pub async fn add_schedule(&self, plan: NewSchedule) -> Result<Schedule, StoreError> {
+    pub async fn add_schedule(&self, plan: AddSchedule) -> Result<Schedule, StoreError> {
         self.submit(plan).await
     }
 
@@ -304,7 +305,7 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn schedules_of(&self, agent: AgentName) -> Result<Vec<Schedule>, StoreError> {
-        self.ask(Plans::Of(agent)).await
+        self.ask(ListSchedules::Of(agent)).await
     }
 
     /// One plan.
@@ -312,15 +313,15 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn schedule(&self, id: HoldId) -> Result<Option<Schedule>, StoreError> {
-        Ok(self.ask(Plans::One(id)).await?.into_iter().next())
+        Ok(self.ask(ListSchedules::One(id)).await?.into_iter().next())
     }
 
     /// The plans that are due, the longest due first.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn due_schedules(&self, now: Timestamp, limit: u32) -> Result<Vec<Schedule>, StoreError> {
-        self.ask(Plans::Due(now, limit)).await
+    pub async fn due_schedules(&self, now: UtcMillis, limit: u32) -> Result<Vec<Schedule>, StoreError> {
+        self.ask(ListSchedules::Due(now, limit)).await
     }
 
     /// Every plan that is active.
@@ -328,22 +329,27 @@ impl Store {
     /// # Errors
     /// When the database cannot be read.
     pub async fn active_schedules(&self) -> Result<Vec<Schedule>, StoreError> {
-        self.ask(Plans::Active).await
+        self.ask(ListSchedules::Active).await
     }
 
-    /// Moves a plan, if nobody has since it was read.
+    /// Moves a plan, if it was not moved since it was read.
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn move_schedule(&self, run: ScheduleRun) -> Result<bool, StoreError> {
+    pub async fn move_schedule(&self, run: MoveSchedule) -> Result<bool, StoreError> {
         self.submit(run).await
     }
 
-    /// Notes the call that was made of a plan.
+    /// Records the call that a plan made.
     ///
     /// # Errors
     /// When it cannot be recorded.
-    pub async fn schedule_ran(&self, id: HoldId, call: Option<CallId>, code: Option<String>) -> Result<(), StoreError> {
-        self.submit(Ran { id, call, code }).await
+    pub async fn record_schedule_run(
+        &self,
+        id: HoldId,
+        call: Option<CallId>,
+        code: Option<String>,
+    ) -> Result<(), StoreError> {
+        self.submit(RecordScheduleRun { id, call, code }).await
     }
 }

@@ -1,17 +1,17 @@
-//! Notices: what people are told about calls that needed no approval. They wait in the outbox, apart from what is urgent.
+//! Notices: messages about calls that needed no approval. They wait in the outbox, apart from urgent messages.
 //!
-//! Takes a moment; gives the notices that wait. Promise: a notice is marked as delivered only after somebody says so.
+//! Takes a time; gives the notices that wait. Promise: a notice is marked as delivered only when the caller says so.
 
-use sluice_core::Timestamp;
+use sluice_core::UtcMillis;
 use sluice_core::ids::MessageId;
 
-use super::{Undelivered, decode};
+use super::{UndeliveredMessage, decode};
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Tx, Val, params};
+use crate::sql::{SqlValue, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
-/// Notices nobody has been told yet, one by one. The topic is that of [`crate::NOTICE`].
+/// Notices that were not delivered one by one yet. The topic is that of [`crate::NOTICE`].
 const UNTOLD: &str = "SELECT id, topic, severity, body, attempts, created_at FROM outbox \
      WHERE sent_at IS NULL AND topic = 'call.notify' AND attempts = 0 AND due_at <= ?1 ORDER BY created_at, id LIMIT ?2";
 const BEFORE: &str = "SELECT id, topic, severity, body, attempts, created_at FROM outbox \
@@ -19,23 +19,23 @@ const BEFORE: &str = "SELECT id, topic, severity, body, attempts, created_at FRO
 const PUT_OFF: &str = "UPDATE outbox SET due_at = ?2 WHERE id = ?1 AND sent_at IS NULL";
 const SENT: &str = "UPDATE outbox SET sent_at = ?2 WHERE id = ?1 AND sent_at IS NULL";
 
-struct Waiting(&'static str, Vec<Val>);
+struct ListUndeliveredNotices(&'static str, Vec<SqlValue>);
 
-impl Query for Waiting {
-    type Out = Vec<Undelivered>;
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
+impl StoreQuery for ListUndeliveredNotices {
+    type Out = Vec<UndeliveredMessage>;
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         tx.rows(self.0, &self.1).await?.into_iter().map(decode).collect()
     }
 }
 
-enum Mark {
-    Later(MessageId, Timestamp),
+enum MarkNotices {
+    Later(MessageId, UtcMillis),
     Delivered(Vec<MessageId>),
 }
 
-impl UseCase for Mark {
+impl UseCase for MarkNotices {
     type Out = ();
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let now = desk.now;
         match self {
             Self::Later(id, at) => desk.write(PUT_OFF, params![*id, *at]),
@@ -46,35 +46,35 @@ impl UseCase for Mark {
 }
 
 impl Store {
-    /// Notices that were told to nobody one by one, the oldest first.
+    /// Notices that were not delivered one by one yet, the oldest first.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn untold_notices(&self, now: Timestamp, limit: u32) -> Result<Vec<Undelivered>, StoreError> {
-        self.ask(Waiting(UNTOLD, params![now, limit])).await
+    pub async fn untold_notices(&self, now: UtcMillis, limit: u32) -> Result<Vec<UndeliveredMessage>, StoreError> {
+        self.ask(ListUndeliveredNotices(UNTOLD, params![now, limit])).await
     }
 
-    /// Notices older than a moment that are not delivered, the oldest first.
+    /// Notices older than a time that are not delivered, the oldest first.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn notices_before(&self, moment: Timestamp, limit: u32) -> Result<Vec<Undelivered>, StoreError> {
-        self.ask(Waiting(BEFORE, params![moment, limit])).await
+    pub async fn notices_before(&self, moment: UtcMillis, limit: u32) -> Result<Vec<UndeliveredMessage>, StoreError> {
+        self.ask(ListUndeliveredNotices(BEFORE, params![moment, limit])).await
     }
 
-    /// Looks at a notice again later, because what it tells about is not over.
+    /// Postpones a notice, because the call it is about has not ended.
     ///
     /// # Errors
     /// When that cannot be recorded.
-    pub async fn put_off_notice(&self, id: MessageId, at: Timestamp) -> Result<(), StoreError> {
-        self.submit(Mark::Later(id, at)).await
+    pub async fn put_off_notice(&self, id: MessageId, at: UtcMillis) -> Result<(), StoreError> {
+        self.submit(MarkNotices::Later(id, at)).await
     }
 
     /// Records that notices were delivered to everyone who wants them.
     ///
     /// # Errors
     /// When that cannot be recorded; they will be delivered again.
-    pub async fn notices_delivered(&self, ids: Vec<MessageId>) -> Result<(), StoreError> {
-        self.submit(Mark::Delivered(ids)).await
+    pub async fn mark_notices_delivered(&self, ids: Vec<MessageId>) -> Result<(), StoreError> {
+        self.submit(MarkNotices::Delivered(ids)).await
     }
 }

@@ -1,7 +1,7 @@
-//! Whether a server keeps what it acknowledges.
+//! Checks that a server keeps the work it acknowledges.
 //!
-//! Takes a connection; gives an error where a setting allows acknowledged work to be lost. Promise: no such server is used,
-//! neither at the start nor after a reconnect.
+//! Takes a connection; gives an error where a setting allows acknowledged work to be lost. Promise: no such server is
+//! used, neither at the start nor after a reconnect.
 
 use super::{PgTx, fault};
 use crate::error::StoreError;
@@ -21,8 +21,8 @@ impl PgTx {
     }
 }
 
-/// Whether a setting lets the server keep what it acknowledges. Its default does not matter for
-/// `synchronous_commit`, which every session of ours sets; what is read back does.
+/// Whether a setting lets the server keep the work it acknowledges. For `synchronous_commit`, the server's default does
+/// not matter, because every session of ours sets it; the value that is read back does.
 fn judge(setting: &'static str, found: String) -> Result<(), StoreError> {
     match (setting, found.as_str()) {
         ("fsync" | "full_page_writes", "on") | ("synchronous_commit", "on" | "remote_apply") => Ok(()),

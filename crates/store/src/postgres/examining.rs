@@ -1,11 +1,11 @@
-//! A look at a server that changes nothing.
+//! Examines a server without changing it.
 
 use super::{PgTx, fault};
 use crate::error::StoreError;
 
 const HAS_SCHEMA: &str = "SELECT count(*) FROM information_schema.tables WHERE table_name = 'schema_version'";
 const TABLES: &str = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'";
-/// A slot that is in use belongs to a standby that is counted already.
+/// A slot in use belongs to a standby that is counted already.
 const STANDBYS: &str = "SELECT (SELECT count(*) FROM pg_stat_replication) \
      + (SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active)";
 const NEWEST: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_version";
@@ -15,11 +15,12 @@ const NEWEST: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_version";
 pub struct ServerReplication {
     /// Whether a commit waits until a standby has it (`synchronous_standby_names`).
     pub is_synchronous: bool,
-    /// Standbys that are connected now, and places kept for standbys that are not.
+    /// Standbys that are connected now, and slots reserved for standbys that are not.
     pub standbys: u64,
 }
 
-/// Looks at a server without changing anything. Gives the schema of its database, 0 if it has none yet, and its standbys.
+/// Examines a server without changing anything. Gives the schema version of its database, 0 if it has none yet, and its
+/// standbys.
 pub(crate) async fn examine(url: &str) -> Result<(i64, ServerReplication), StoreError> {
     let tx = PgTx::connect(url).await?;
     tx.demand_durability().await?;
@@ -36,7 +37,7 @@ pub(crate) async fn examine(url: &str) -> Result<(i64, ServerReplication), Store
     Ok((newest.try_get(0).map_err(fault)?, replication))
 }
 
-/// Whether the database has any tables of anybody.
+/// Whether the database has any tables, ours or not.
 pub(crate) async fn has_tables(url: &str) -> Result<bool, StoreError> {
     let tx = PgTx::connect(url).await?;
     let found = tx.client.query_one(TABLES, &[]).await.map_err(fault)?;

@@ -1,31 +1,33 @@
-//! The thread that keeps a node's connections, through whatever happens to them.
+//! The thread that keeps a node's connections open and commits over them.
 //!
-//! Takes errands and questions; commits whatever has queued up together. Promise: a connection that was opened again is
-//! compared with what this node knows before it is used, each group begins where the last one ended, and what is missing is
-//! put on record before anything else is done.
+//! Takes commands and queries; commits together all that are queued. Promise: a reopened connection is compared with
+//! what this node knows before it is used, each group begins where the last one ended, and a loss is recorded before
+//! anything else is done.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use sluice_core::NodeName;
-use sluice_core::audit::Head;
-use sluice_core::recovery::{Finding, FindingKind};
+use sluice_core::audit::ChainHead;
+use sluice_core::recovery::{RecoveryFinding, RecoveryFindingKind};
 use tokio::sync::mpsc;
 
-use super::ground::AcknowledgedState;
-use super::reading::{Reading, ServerReach, read_on};
+use super::acknowledged::AcknowledgedState;
+use super::reading::{QueuedQuery, ReaderConnectionConfig, read_on};
 use super::wire::fault;
-use super::{CommitPosition, GROUP, GroupFault, LastCommit, Patience, PgTx, Terms, Time};
-use crate::desk::{Errand, Group, NodeRow, OPEN_GROUP, Pending};
+use super::{
+    CommitPosition, DatabaseTimeSource, GROUP, GroupCommitError, GroupCommitTerms, LastCommit, LockWait, PgTx,
+};
 use crate::error::StoreError;
-use crate::porter::Porter;
-use crate::recovery::Register;
-use crate::sql::{Tx as _, Write, params};
+use crate::recovery::RegisterNode;
+use crate::reply_dispatcher::ReplyDispatcher;
+use crate::sql::{SqlWrite, StoreTx as _, params};
+use crate::unit_of_work::{CommitGroup, NodeRow, OPEN_GROUP, PendingCommand, StoreCommand};
 
-/// How often a group is tried again after another node got in its way.
+/// How often a group is retried after a conflict with another node.
 const TRIES: u32 = 5;
-/// How often a lost connection is opened again before the caller is told.
+/// How often a lost connection is reopened before the caller gets an error.
 const RECONNECTS: u32 = 20;
 
 const COMMITS: &str = "SELECT epoch, commits FROM nodes WHERE node = ?1 /*lock*/";
@@ -36,23 +38,23 @@ const RESUME: &str = "UPDATE nodes SET epoch = ?2 WHERE node = ?1";
 pub(super) struct ConnectionKeeper {
     pub url: String,
     pub node: NodeName,
-    pub time: Time,
-    pub patience: Patience,
+    pub time: DatabaseTimeSource,
+    pub patience: LockWait,
     pub backend: Arc<Mutex<Option<i32>>>,
     pub ground: Arc<AcknowledgedState>,
     pub epoch: u64,
     /// Where this node's log ended after the last commit.
     pub last: Option<LastCommit>,
-    /// How many losses were on record when this node's name was last taken.
+    /// How many losses were recorded when this node's name was last registered.
     pub round: u64,
 }
 
 impl ConnectionKeeper {
-    pub fn live(
+    pub fn run(
         mut self,
-        register: Box<dyn Errand<PgTx> + Send>,
-        errands: mpsc::Receiver<Box<dyn Errand<PgTx>>>,
-        readings: Vec<mpsc::Receiver<Box<dyn Reading>>>,
+        register: Box<dyn StoreCommand<PgTx> + Send>,
+        errands: mpsc::Receiver<Box<dyn StoreCommand<PgTx>>>,
+        readings: Vec<mpsc::Receiver<Box<dyn QueuedQuery>>>,
         ready: std::sync::mpsc::SyncSender<Result<(), StoreError>>,
     ) {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -65,14 +67,18 @@ impl ConnectionKeeper {
                 Err(error) => return drop(ready.send(Err(error))),
             };
             drop(ready.send(Ok(())));
-            let to = ServerReach { url: self.url.clone(), patience: self.patience, ground: Arc::clone(&self.ground) };
+            let to = ReaderConnectionConfig {
+                url: self.url.clone(),
+                patience: self.patience,
+                ground: Arc::clone(&self.ground),
+            };
             let reading = join_all(readings.into_iter().map(|readings| read_on(&to, readings)));
             join(self.write_on(tx, errands), reading).await;
         });
     }
 
-    /// First connection: checks, schema, and this node's row with a new epoch.
-    async fn start(&mut self, register: Box<dyn Errand<PgTx> + Send>) -> Result<PgTx, StoreError> {
+    /// First connection: checks, migrations, and this node's row with a new epoch.
+    async fn start(&mut self, register: Box<dyn StoreCommand<PgTx> + Send>) -> Result<PgTx, StoreError> {
         let mut tx = PgTx::connect(&self.url).await?;
         tx.demand_durability().await?;
         tx.wait_like(self.patience).await?;
@@ -85,11 +91,15 @@ impl ConnectionKeeper {
         Ok(tx)
     }
 
-    /// Takes this node's name. The row may not exist yet, so this one errand runs outside a group.
-    async fn register(&self, tx: &mut PgTx, mut register: Box<dyn Errand<PgTx> + Send>) -> Result<(), StoreError> {
+    /// Registers this node's name. The row may not exist yet, so this one command runs outside a group.
+    async fn register(
+        &self,
+        tx: &mut PgTx,
+        mut register: Box<dyn StoreCommand<PgTx> + Send>,
+    ) -> Result<(), StoreError> {
         let now = tx.now(&self.time).await?;
         tx.client.batch_execute("BEGIN").await.map_err(fault)?;
-        let mut group = Group { now, log: self.node.clone(), life: 0, head: Head::genesis(&self.node) };
+        let mut group = CommitGroup { now, log: self.node.clone(), life: 0, head: ChainHead::genesis(&self.node) };
         let ran = async {
             register.run(tx, &mut group).await?;
             tx.flush().await
@@ -115,8 +125,8 @@ impl ConnectionKeeper {
         Ok(())
     }
 
-    async fn write_on(&mut self, mut tx: PgTx, mut errands: mpsc::Receiver<Box<dyn Errand<PgTx>>>) {
-        let porter = Porter::new();
+    async fn write_on(&mut self, mut tx: PgTx, mut errands: mpsc::Receiver<Box<dyn StoreCommand<PgTx>>>) {
+        let porter = ReplyDispatcher::new();
         while let Some(first) = errands.recv().await {
             let mut group = vec![first];
             while group.len() < GROUP
@@ -126,15 +136,15 @@ impl ConnectionKeeper {
             }
             group.sort_by(|one, other| one.turn().cmp(&other.turn()));
             match self.commit(&mut tx, &mut group).await {
-                Ok(()) => porter.carry(group, std::mem::take(&mut tx.spent)),
+                Ok(()) => porter.dispatch(group, std::mem::take(&mut tx.spent)),
                 Err(fault) if group.len() == 1 || matches!(fault, StoreError::UnknownOutcome) => {
                     group.into_iter().for_each(|errand| errand.deliver(Some(&fault)));
                 }
-                // Nobody is there: asking for each of them alone would only have the last wait for all.
+                // The server is gone: trying each command alone would only make the last one wait for all.
                 Err(fault) if tx.client.is_closed() => {
                     group.into_iter().for_each(|errand| errand.deliver(Some(&fault)));
                 }
-                // One of them does not fit; the others must not suffer for it.
+                // One of them fails; the others must not fail with it.
                 Err(_) => {
                     for errand in group {
                         let mut alone = [errand];
@@ -147,40 +157,40 @@ impl ConnectionKeeper {
         }
     }
 
-    /// Commits a group, through lost connections and other nodes' locks.
-    async fn commit(&mut self, tx: &mut PgTx, group: &mut [Box<dyn Errand<PgTx>>]) -> Result<(), StoreError> {
+    /// Commits a group, despite lost connections and other nodes' locks.
+    async fn commit(&mut self, tx: &mut PgTx, group: &mut [Box<dyn StoreCommand<PgTx>>]) -> Result<(), StoreError> {
         let about_loss = group.iter().all(|errand| errand.is_about_loss());
         let mut tries = 0;
         loop {
             tries += 1;
             match self.attempt(tx, group, about_loss).await {
                 Ok(position) => {
-                    self.reached(position);
+                    self.record_position(position);
                     return Ok(());
                 }
-                Err(GroupFault::Around { position }) => {
+                Err(GroupCommitError::Around { position }) => {
                     self.last = self.last.take().map(|last| last.or(position));
                     self.reconnect(tx).await.map_err(|_| StoreError::UnknownOutcome)?;
                     match self.commits(tx).await {
                         Ok(counted) if counted == position.commits => {
-                            self.reached(position);
+                            self.record_position(position);
                             return Ok(());
                         }
                         Ok(counted) if counted + 1 == position.commits => {}
-                        Ok(_) => return Err(self.went_back(tx).await),
+                        Ok(_) => return Err(self.examine_loss(tx).await),
                         Err(_) => return Err(StoreError::UnknownOutcome),
                     }
                 }
-                Err(GroupFault::Before(StoreError::Unavailable(_))) => match self.reconnect(tx).await {
-                    // Whoever puts the loss on record does so over this very connection.
+                Err(GroupCommitError::Before(StoreError::Unavailable(_))) => match self.reconnect(tx).await {
+                    // The command that records the loss uses this same connection.
                     Err(StoreError::WentBack) if about_loss => {}
                     other => other?,
                 },
-                Err(GroupFault::Before(StoreError::WentBack)) if !self.ground.standing().is_lost => {
-                    return Err(self.went_back(tx).await);
+                Err(GroupCommitError::Before(StoreError::WentBack)) if !self.ground.standing().is_lost => {
+                    return Err(self.examine_loss(tx).await);
                 }
-                Err(GroupFault::Before(StoreError::Conflict)) if group.len() == 1 && tries < TRIES => {}
-                Err(GroupFault::Before(error)) => return Err(error),
+                Err(GroupCommitError::Before(StoreError::Conflict)) if group.len() == 1 && tries < TRIES => {}
+                Err(GroupCommitError::Before(error)) => return Err(error),
             }
             if tries >= RECONNECTS {
                 return Err(StoreError::Unavailable("the connection keeps breaking".into()));
@@ -188,37 +198,37 @@ impl ConnectionKeeper {
         }
     }
 
-    /// One try. Where something is missing, only what puts that on record goes on, from what is left.
+    /// One attempt. While something is missing, only the command that records it continues, from what is left.
     async fn attempt(
         &mut self,
         tx: &mut PgTx,
-        group: &mut [Box<dyn Errand<PgTx>>],
+        group: &mut [Box<dyn StoreCommand<PgTx>>],
         about_loss: bool,
-    ) -> Result<CommitPosition, GroupFault> {
+    ) -> Result<CommitPosition, GroupCommitError> {
         let standing = self.ground.standing();
         if standing.is_lost && !about_loss {
-            return Err(GroupFault::Before(StoreError::WentBack));
+            return Err(GroupCommitError::Before(StoreError::WentBack));
         }
         if standing.is_lost || standing.round != self.round {
-            self.begin_again(tx).await.map_err(GroupFault::Before)?;
+            self.register_again(tx).await.map_err(GroupCommitError::Before)?;
             self.round = standing.round;
         }
-        let terms = Terms { node: &self.node, time: &self.time, epoch: self.epoch, last: self.last };
+        let terms = GroupCommitTerms { node: &self.node, time: &self.time, epoch: self.epoch, last: self.last };
         let position = tx.commit_group(terms, group).await?;
         if standing.is_lost {
-            self.round = self.ground.settle();
+            self.round = self.ground.clear_missing();
         }
         Ok(position)
     }
 
-    /// This far the server has acknowledged, and will be held to it.
-    fn reached(&mut self, position: CommitPosition) {
+    /// Notes how far the server has acknowledged; later connections are compared with it.
+    fn record_position(&mut self, position: CommitPosition) {
         self.last = Some(LastCommit { known: position, perhaps: None });
-        self.ground.reached(&self.node, position.head);
+        self.ground.record_log_head(&self.node, position.head);
     }
 
-    /// Finds out what is missing. It stays noted until it is on record.
-    async fn went_back(&self, tx: &mut PgTx) -> StoreError {
+    /// Finds out what is missing. It stays noted until it is recorded.
+    async fn examine_loss(&self, tx: &mut PgTx) -> StoreError {
         let own = match tx.rows(OPEN_GROUP, &params![&self.node]).await.map(|rows| rows.into_iter().next()) {
             Ok(Some(row)) => NodeRow::read(row).ok(),
             Ok(None) | Err(_) => None,
@@ -226,52 +236,56 @@ impl ConnectionKeeper {
         let (epoch, size) = own.map_or((0, 0), |row| (row.epoch, row.head.size));
         let finding = match self.last {
             Some(LastCommit { known, .. }) if epoch == self.epoch && size < known.head.size => {
-                Finding::new(FindingKind::LogBehind, size, known.head.size)
+                RecoveryFinding::new(RecoveryFindingKind::LogBehind, size, known.head.size)
             }
             Some(LastCommit { known, .. }) if epoch == self.epoch => {
-                Finding::new(FindingKind::LogForked, size, known.head.hash)
+                RecoveryFinding::new(RecoveryFindingKind::LogForked, size, known.head.hash)
             }
-            Some(_) | None => Finding::new(FindingKind::StartsBehind, epoch, self.epoch),
+            Some(_) | None => RecoveryFinding::new(RecoveryFindingKind::StartsBehind, epoch, self.epoch),
         };
         self.ground.examine(tx, finding.of(&self.node)).await;
         StoreError::WentBack
     }
 
-    /// Takes this node's name again in a database that went back, under a number that no start of it ever had.
-    async fn begin_again(&mut self, tx: &mut PgTx) -> Result<(), StoreError> {
-        let (register, _) = Pending::new(Register { node: self.node.clone() });
+    /// Registers this node's name again in a database that lost work, under a start number that was never used.
+    async fn register_again(&mut self, tx: &mut PgTx) -> Result<(), StoreError> {
+        let (register, _) = PendingCommand::new(RegisterNode { node: self.node.clone() });
         self.register(tx, register).await?;
         let found = self.read_epoch(tx).await?;
         if found <= self.epoch {
-            tx.make(vec![Write { sql: RESUME, params: params![&self.node, self.epoch + 1], exactly_one: true }])
-                .await?;
+            tx.apply_writes(vec![SqlWrite {
+                sql: RESUME,
+                params: params![&self.node, self.epoch + 1],
+                exactly_one: true,
+            }])
+            .await?;
             tx.flush().await?;
         }
         self.epoch = found.max(self.epoch + 1);
         self.begin_at(tx).await
     }
 
-    /// Goes on from where the node's row is.
+    /// Continues from the position in the node's row.
     async fn begin_at(&mut self, tx: &mut PgTx) -> Result<(), StoreError> {
         let row = tx.rows(OPEN_GROUP, &params![&self.node]).await?.into_iter().next();
         let row = NodeRow::read(row.ok_or(StoreError::NotFound { what: "node" })?)?;
-        self.reached(CommitPosition { commits: row.commits, head: row.head });
+        self.record_position(CommitPosition { commits: row.commits, head: row.head });
         Ok(())
     }
 
-    /// How many commits the server counts for us. Waits for our old connection's transaction to
-    /// end, because that one holds the lock on the row.
+    /// How many commits the server counts for this node. Waits for the old connection's transaction to end, because
+    /// that transaction holds the lock on the row.
     async fn commits(&self, tx: &mut PgTx) -> Result<u64, StoreError> {
         let rows = tx.rows(COMMITS, &params![&self.node]).await?;
         let mut row = rows.into_iter().next().ok_or(StoreError::NotFound { what: "node" })?.of("nodes");
-        // Another gateway under our name counts its commits in the same row.
+        // Another gateway with the same node name counts its commits in the same row.
         if row.count::<u64>()? != self.epoch {
             return Err(StoreError::UnknownOutcome);
         }
         row.count()
     }
 
-    /// Opens the connection again and compares it with what is known, before anything is done over it.
+    /// Reopens the connection and compares it with what is known, before anything is done over it.
     async fn reconnect(&self, tx: &mut PgTx) -> Result<(), StoreError> {
         let mut last = StoreError::Unavailable("not tried".into());
         for attempt in 0..RECONNECTS {

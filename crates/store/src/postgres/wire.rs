@@ -1,24 +1,24 @@
-//! On the wire: questions and changes on their way, values and rows, and what can go wrong.
+//! The wire format: queries and changes on their way, values and rows, and errors.
 
 use futures_util::future::try_join_all;
 use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
 use tokio_postgres::{Client, Statement, error::SqlState};
 
-use super::many::{self, Batch};
+use super::batching::{self, StatementBatch};
 use crate::error::StoreError;
-use crate::sql::{Row, Val};
+use crate::sql::{SqlRow, SqlValue};
 
-/// A question on its way.
-pub(super) struct Asking<'a> {
+/// A query on its way.
+pub(super) struct PreparedQuery<'a> {
     pub one: Statement,
-    /// About all of them at once, if there are many and it has such a form.
+    /// The batched form, if there are many sets of parameters and the query has such a form.
     pub many: Option<Statement>,
-    pub each: Vec<&'a [Val]>,
+    pub each: Vec<&'a [SqlValue]>,
 }
 
-impl Asking<'_> {
+impl PreparedQuery<'_> {
     /// The rows of each answer, in order.
-    pub async fn ask(&self, client: &Client) -> Result<Vec<Vec<Row>>, StoreError> {
+    pub async fn ask(&self, client: &Client) -> Result<Vec<Vec<SqlRow>>, StoreError> {
         let Some(many) = &self.many else {
             let one = self.each.iter().map(|params| async {
                 let values: Vec<_> = params.iter().map(borrowed).collect();
@@ -27,31 +27,31 @@ impl Asking<'_> {
             let answers = try_join_all(one).await.map_err(fault)?;
             return answers.into_iter().map(|rows| rows.into_iter().map(decode).collect()).collect();
         };
-        let columns = many::columns(&self.each);
+        let columns = batching::columns(&self.each);
         let values: Vec<_> = columns.iter().map(borrowed).collect();
-        let mut found: Vec<Vec<Row>> = self.each.iter().map(|_| Vec::new()).collect();
+        let mut found: Vec<Vec<SqlRow>> = self.each.iter().map(|_| Vec::new()).collect();
         for row in client.query(many, &values).await.map_err(fault)? {
-            let Row(mut values) = decode(row)?;
-            let place = if values.is_empty() { Val::Null } else { values.remove(0) };
+            let SqlRow(mut values) = decode(row)?;
+            let place = if values.is_empty() { SqlValue::Null } else { values.remove(0) };
             let asked = match place {
-                Val::Int(place) => usize::try_from(place - 1).ok().and_then(|place| found.get_mut(place)),
-                Val::Null | Val::Text(_) | Val::Blob(_) => None,
+                SqlValue::Int(place) => usize::try_from(place - 1).ok().and_then(|place| found.get_mut(place)),
+                SqlValue::Null | SqlValue::Text(_) | SqlValue::Blob(_) => None,
             };
-            let strange = StoreError::Impossible { table: "answers", detail: "an answer to nothing that was asked" };
-            asked.ok_or(strange)?.push(Row(values));
+            let strange = StoreError::Impossible { table: "answers", detail: "an answer without a query" };
+            asked.ok_or(strange)?.push(SqlRow(values));
         }
         Ok(found)
     }
 }
 
 /// Changes on their way.
-pub(super) struct Making<'a> {
+pub(super) struct PreparedBatch<'a> {
     pub one: Statement,
     pub many: Option<Statement>,
-    pub batch: Batch<'a>,
+    pub batch: StatementBatch<'a>,
 }
 
-impl Making<'_> {
+impl PreparedBatch<'_> {
     async fn make(&self, client: &Client) -> Result<(), StoreError> {
         let exact = |hit: u64, wanted: usize| match usize::try_from(hit) {
             Ok(hit) if hit == wanted => Ok(()),
@@ -65,14 +65,14 @@ impl Making<'_> {
             });
             return try_join_all(one).await.map(drop);
         };
-        // Each row can be hit by one of them at most, so that all are hit if as many are.
-        let columns = many::columns(&self.batch.rows);
+        // Each row is hit by at most one of them, so if the counts match, all of them hit.
+        let columns = batching::columns(&self.batch.rows);
         let values: Vec<_> = columns.iter().map(borrowed).collect();
         exact(client.execute(many, &values).await.map_err(fault)?, self.batch.rows.len())
     }
 }
 
-pub(super) async fn make_all(client: &Client, changes: &[Making<'_>]) -> Result<(), StoreError> {
+pub(super) async fn make_all(client: &Client, changes: &[PreparedBatch<'_>]) -> Result<(), StoreError> {
     try_join_all(changes.iter().map(|change| change.make(client))).await.map(drop)
 }
 
@@ -80,7 +80,7 @@ fn borrowed<T: ToSql + Sync>(value: &T) -> &(dyn ToSql + Sync) {
     value
 }
 
-impl ToSql for Val {
+impl ToSql for SqlValue {
     fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         match self {
             Self::Null => Ok(IsNull::Yes),
@@ -98,23 +98,23 @@ impl ToSql for Val {
     tokio_postgres::types::to_sql_checked!();
 }
 
-pub(super) fn decode(row: tokio_postgres::Row) -> Result<Row, StoreError> {
+pub(super) fn decode(row: tokio_postgres::Row) -> Result<SqlRow, StoreError> {
     let values = row.columns().iter().enumerate().map(|(at, column)| {
         let kind = column.type_();
         Ok(if *kind == Type::INT8 {
-            row.try_get::<_, Option<i64>>(at).map_err(fault)?.map_or(Val::Null, Val::Int)
+            row.try_get::<_, Option<i64>>(at).map_err(fault)?.map_or(SqlValue::Null, SqlValue::Int)
         } else if *kind == Type::INT4 {
-            row.try_get::<_, Option<i32>>(at).map_err(fault)?.map_or(Val::Null, |n| Val::Int(i64::from(n)))
+            row.try_get::<_, Option<i32>>(at).map_err(fault)?.map_or(SqlValue::Null, |n| SqlValue::Int(i64::from(n)))
         } else if *kind == Type::BYTEA {
-            row.try_get::<_, Option<Vec<u8>>>(at).map_err(fault)?.map_or(Val::Null, Val::Blob)
+            row.try_get::<_, Option<Vec<u8>>>(at).map_err(fault)?.map_or(SqlValue::Null, SqlValue::Blob)
         } else {
-            row.try_get::<_, Option<String>>(at).map_err(fault)?.map_or(Val::Null, Val::Text)
+            row.try_get::<_, Option<String>>(at).map_err(fault)?.map_or(SqlValue::Null, SqlValue::Text)
         })
     });
-    values.collect::<Result<_, StoreError>>().map(Row)
+    values.collect::<Result<_, StoreError>>().map(SqlRow)
 }
 
-/// Folds the driver's errors into ours. Texts of the server may quote values, so they stay inside.
+/// Converts the driver's errors into ours. Server texts may quote values, so they stay internal.
 pub(super) fn fault(error: tokio_postgres::Error) -> StoreError {
     match error.code() {
         Some(code) if *code == SqlState::DISK_FULL => StoreError::DiskFull,

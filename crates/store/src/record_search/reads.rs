@@ -1,43 +1,43 @@
-//! Reads that a person had to allow: what they gave goes on record before it is handed over.
+//! Reads that a person had to approve: their content is recorded, by ids and hashes, before the agent receives it.
 
 use sluice_core::Actor;
-use sluice_core::audit::Fact;
+use sluice_core::audit::AuditFact;
 use sluice_core::hold::Hold;
 use sluice_core::read_trace::ReadTrace;
 
 use super::READ_GIVEN;
 use crate::Store;
-use crate::desk::{Desk, UseCase};
 use crate::error::StoreError;
-use crate::sql::Tx;
+use crate::sql::StoreTx;
+use crate::unit_of_work::{UnitOfWork, UseCase};
 
-/// What an allowed read is about to give.
-struct GivenRead {
-    fact: Fact,
+/// Describes what an approved read is about to return.
+struct RecordGivenRead {
+    fact: AuditFact,
 }
 
-impl UseCase for GivenRead {
+impl UseCase for RecordGivenRead {
     type Out = ();
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         desk.record(self.fact.clone());
         Ok(())
     }
 }
 
 impl Store {
-    /// Records what an allowed read is about to give.
+    /// Records what an approved read is about to return.
     ///
     /// # Errors
-    /// When it cannot be recorded: then it must not be given.
-    pub async fn read_given(&self, hold: &Hold, read: &ReadTrace) -> Result<(), StoreError> {
+    /// When it cannot be recorded: then the content must not be returned.
+    pub async fn record_given_read(&self, hold: &Hold, read: &ReadTrace) -> Result<(), StoreError> {
         let agent = Actor::Agent(hold.agent().clone());
-        let mut fact = Fact::new(READ_GIVEN, agent).with("capability", hold.action.capability());
+        let mut fact = AuditFact::new(READ_GIVEN, agent).with("capability", hold.action.capability());
         if let Some(session) = hold.session {
             fact = fact.with("session", session);
         }
         read.write(&mut fact.detail);
         fact.call = Some(hold.call);
         fact.hold = Some(hold.id);
-        self.submit(GivenRead { fact }).await
+        self.submit(RecordGivenRead { fact }).await
     }
 }

@@ -1,61 +1,63 @@
-//! Writing into a copy: rows, words and cursor in one transaction.
+//! Writes into a replica: rows, words and cursor in one transaction.
 //!
-//! Promise: a batch is applied whole or not at all; applied twice it is as if applied once; labels change
-//! without touching the index of words.
+//! Promise: a batch is applied completely or not at all; applying it twice has the same result as once; labels change
+//! without touching the word index.
 
 use std::fmt::Write as _;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use sluice_core::mail::{Authentication, Mail, words};
+use sluice_core::mail::{Mail, SenderAuthentication, words};
 
-use super::copy::{self, AMBIGUOUS, ATTACHMENT, CUT, Copy, HIDDEN, UNREAD, VERDICTS, WITHHELD, Writer};
-use super::files;
-use super::packing::{self, Packer, Unpacker};
-use super::{Batch, Change, Reader};
+use super::attachments;
+use super::packing::{self, BodyPacker, BodyUnpacker};
+use super::replica_file::{
+    self, AMBIGUOUS, ATTACHMENT, CUT, HIDDEN, ReplicaFile, ReplicaWriter, UNREAD, VERDICTS, WITHHELD,
+};
+use super::{ReplicaBatch, ReplicaChange, ReplicaReader};
 use crate::error::StoreError;
 use crate::sqlite::fault;
 
-/// Before a word that stands in this part of a message. Signs nobody types; texts are rid of them first.
+/// Marks a word of this part of a message. Nobody types these characters; they are removed from texts first.
 pub const FROM: char = '\u{e001}';
 pub const TO: char = '\u{e002}';
 pub const SUBJECT: char = '\u{e003}';
 
-/// Messages of one second that keep their order exactly.
+/// Messages within one second that keep their exact order.
 const PER_SECOND: i64 = 16;
-/// Latest second that has a place: the year 10000.
+/// Latest second that has a key: the year 10000.
 const LAST_SECOND: i64 = 253_402_300_800;
-/// Messages after which a dictionary is learnt.
+/// Number of messages after which a dictionary is trained.
 const ENOUGH_TO_LEARN: i64 = 2_000;
-/// Longest beginning shown in lists, in characters.
+/// Longest preview shown in lists, in characters.
 const PREVIEW: usize = 100;
-/// Flags that follow from labels, and change with them.
+/// Flags that are derived from labels, and change with them.
 const LABEL_FLAGS: i64 = UNREAD | HIDDEN;
-/// Seconds whose next free key is remembered.
+/// How many seconds are remembered with their next free key.
 const REMEMBERED: usize = 100_000;
 
-/// The smallest key of a moment.
+/// The smallest key of a time.
 pub fn key_at(millis: i64) -> i64 {
     millis.div_euclid(1000).clamp(0, LAST_SECOND) * PER_SECOND
 }
 
 /// Applies a batch.
-pub fn batch(copy: &Copy, batch: &Batch) -> Result<(), StoreError> {
+pub fn batch(copy: &ReplicaFile, batch: &ReplicaBatch) -> Result<(), StoreError> {
     let mut writer = copy.writer();
     let writer = &mut *writer;
     writer.connection.execute_batch("BEGIN IMMEDIATE").map_err(fault)?;
     let done = changes(writer, batch).and_then(|()| writer.connection.execute_batch("COMMIT").map_err(fault));
     if let Err(error) = done {
         drop(writer.connection.execute_batch("ROLLBACK"));
-        // A key that was given to a row that is not there any more must not be skipped for ever.
+        // A key that was given to a row that no longer exists must not be skipped forever.
         writer.next_key.clear();
         return Err(error);
     }
     copy.refresh(&writer.connection)
 }
 
-/// Shows a withheld message to agents.
-pub fn release(copy: &Copy, id: &str) -> Result<(), StoreError> {
-    let found = copy.with_reader(|opened| copy::get(opened, id, Reader::Person))?;
+/// Makes a withheld message visible to agents.
+pub fn release(copy: &ReplicaFile, id: &str) -> Result<(), StoreError> {
+    let found = copy.with_reader(|opened| replica_file::get(opened, id, ReplicaReader::Person))?;
     let mut mail = found.ok_or(StoreError::NotFound { what: "message" })?;
     mail.withheld.clear();
     let mut writer = copy.writer();
@@ -68,30 +70,30 @@ pub fn release(copy: &Copy, id: &str) -> Result<(), StoreError> {
     done
 }
 
-fn changes(writer: &mut Writer, batch: &Batch) -> Result<(), StoreError> {
+fn changes(writer: &mut ReplicaWriter, batch: &ReplicaBatch) -> Result<(), StoreError> {
     learn(writer)?;
     for change in &batch.changes {
         match change {
-            Change::Put(mail) => put(writer, mail)?,
-            Change::File { sha256, bytes } => files::keep(&writer.connection, sha256, bytes)?,
-            Change::Aside(mail) => {
+            ReplicaChange::Put(mail) => put(writer, mail)?,
+            ReplicaChange::File { sha256, bytes } => attachments::keep(&writer.connection, sha256, bytes)?,
+            ReplicaChange::Aside(mail) => {
                 put(writer, mail)?;
                 let sql = "INSERT OR IGNORE INTO aside (id) VALUES (?1)";
                 let mut statement = writer.connection.prepare_cached(sql).map_err(fault)?;
                 statement.execute([&mail.id]).map_err(fault)?;
             }
-            Change::Labels { id, labels } => relabel(&writer.connection, id, labels)?,
-            Change::Gone { id } => {
+            ReplicaChange::Labels { id, labels } => relabel(&writer.connection, id, labels)?,
+            ReplicaChange::Gone { id } => {
                 let held = remove(&writer.connection, id)?;
-                files::sweep(&writer.connection, &held)?;
+                attachments::sweep(&writer.connection, &held)?;
             }
-            Change::LabelNames(names) => name_labels(&writer.connection, names)?,
+            ReplicaChange::LabelNames(names) => name_labels(&writer.connection, names)?,
         }
     }
     let (done, total) = batch.progress.map_or((None, None), |(done, total)| (Some(done), total));
     let number = |value: Option<u64>| value.and_then(|n| i64::try_from(n).ok());
-    let synced = batch.synced_at.map(sluice_core::Timestamp::as_millis);
-    // The first moment at which the copy is as the service is makes it complete, for good.
+    let synced = batch.synced_at.map(sluice_core::UtcMillis::as_millis);
+    // The first time the replica matches the service makes it complete, permanently.
     let sql = "UPDATE sync SET cursor = ?1, synced_at = coalesce(?2, synced_at), complete = complete OR ?2 IS NOT NULL, \
         done = coalesce(?3, done), total = coalesce(?4, total)";
     let mut statement = writer.connection.prepare_cached(sql).map_err(fault)?;
@@ -99,14 +101,14 @@ fn changes(writer: &mut Writer, batch: &Batch) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Learns a dictionary once there is enough to learn from.
-fn learn(writer: &mut Writer) -> Result<(), StoreError> {
+/// Trains a dictionary once there are enough messages.
+fn learn(writer: &mut ReplicaWriter) -> Result<(), StoreError> {
     if writer.packer.is_none() {
         let sql = "SELECT n, bytes FROM dictionaries ORDER BY n DESC LIMIT 1";
         let known: Option<(i64, Vec<u8>)> =
             writer.connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).optional().map_err(fault)?;
         if let Some((n, bytes)) = known {
-            writer.packer = Some(Packer::new(n, &bytes)?);
+            writer.packer = Some(BodyPacker::new(n, &bytes)?);
             return Ok(());
         }
         let count: i64 =
@@ -114,24 +116,24 @@ fn learn(writer: &mut Writer) -> Result<(), StoreError> {
         if count < ENOUGH_TO_LEARN {
             return Ok(());
         }
-        let (mut samples, mut unpacker) = (Vec::new(), Unpacker::default());
+        let (mut samples, mut unpacker) = (Vec::new(), BodyUnpacker::default());
         let sql = "SELECT dictionary, length, packed FROM messages WHERE length < 16384 ORDER BY key DESC LIMIT ?1";
         let mut statement = writer.connection.prepare(sql).map_err(fault)?;
         let mut rows = statement.query([ENOUGH_TO_LEARN]).map_err(fault)?;
         while let Some(row) = rows.next().map_err(fault)? {
             let packed: Vec<u8> = row.get(2).map_err(fault)?;
             let about = (row.get(0).map_err(fault)?, row.get(1).map_err(fault)?, packed.as_slice());
-            samples.push(copy::body(&writer.connection, &mut unpacker, about)?.to_vec());
+            samples.push(replica_file::body(&writer.connection, &mut unpacker, about)?.to_vec());
         }
         let learnt = packing::dictionary(&samples).unwrap_or_default();
         let sql = "INSERT INTO dictionaries (n, bytes) VALUES (1, ?1)";
         writer.connection.execute(sql, [&learnt]).map_err(fault)?;
-        writer.packer = Some(Packer::new(1, &learnt)?);
+        writer.packer = Some(BodyPacker::new(1, &learnt)?);
     }
     Ok(())
 }
 
-fn put(writer: &mut Writer, mail: &Mail) -> Result<(), StoreError> {
+fn put(writer: &mut ReplicaWriter, mail: &Mail) -> Result<(), StoreError> {
     let connection = &writer.connection;
     let sql = "SELECT key, received, size, subject, flags FROM messages WHERE id = ?1";
     let mut statement = connection.prepare_cached(sql).map_err(fault)?;
@@ -156,7 +158,7 @@ fn put(writer: &mut Writer, mail: &Mail) -> Result<(), StoreError> {
     let plain = packing::plain(mail)?;
     let packed = match &mut writer.packer {
         Some(packer) => packer.pack(&plain)?,
-        None => Packer::new(0, &[])?.pack(&plain)?,
+        None => BodyPacker::new(0, &[])?.pack(&plain)?,
     };
     let connection = &writer.connection;
     let sql = "INSERT INTO messages (key, id, thread, received, sender, subject, preview, labels, flags, size, dictionary, \
@@ -179,9 +181,9 @@ fn put(writer: &mut Writer, mail: &Mail) -> Result<(), StoreError> {
     ];
     connection.prepare_cached(sql).and_then(|mut statement| statement.execute(row)).map_err(fault)?;
     set_labels(connection, key, &mail.labels)?;
-    files::hold(connection, key, mail)?;
-    // Not before: what it held before it holds now, in most cases.
-    files::sweep(connection, &held)?;
+    attachments::link_attachments(connection, key, mail)?;
+    // Only now: in most cases the message still holds what it held before.
+    attachments::sweep(connection, &held)?;
     let sql = "INSERT INTO words (rowid, text) VALUES (?1, ?2)";
     let text = indexed(mail, &sender);
     connection.prepare_cached(sql).and_then(|mut statement| statement.execute(params![key, text])).map_err(fault)?;
@@ -198,7 +200,7 @@ fn flags(mail: &Mail) -> i64 {
         | of(!mail.withheld.is_empty(), WITHHELD)
         | of(mail.cut, CUT)
         | of(mail.ambiguous.is_some(), AMBIGUOUS)
-        | i64::from(mail.authentication.map_or(0, Authentication::to_bits)) << VERDICTS.0
+        | i64::from(mail.authentication.map_or(0, SenderAuthentication::to_bits)) << VERDICTS.0
         | label_flags(&mail.labels)
 }
 
@@ -207,8 +209,8 @@ fn label_flags(labels: &[String]) -> i64 {
     (if has("UNREAD") { UNREAD } else { 0 }) | (if has("TRASH") || has("SPAM") { HIDDEN } else { 0 })
 }
 
-/// The next key of a second that nobody has.
-fn free_key(writer: &mut Writer, received: i64) -> Result<i64, StoreError> {
+/// The next free key of a second.
+fn free_key(writer: &mut ReplicaWriter, received: i64) -> Result<i64, StoreError> {
     let base = key_at(received);
     if writer.next_key.len() > REMEMBERED {
         writer.next_key.clear();
@@ -228,7 +230,7 @@ fn key_of(connection: &Connection, id: &str) -> Result<Option<(i64, i64)>, Store
 }
 
 fn relabel(connection: &Connection, id: &str, labels: &[String]) -> Result<(), StoreError> {
-    // A message that is not here yet comes with its labels.
+    // A message that is not here yet will bring its labels with it.
     let Some((key, flags)) = key_of(connection, id)? else { return Ok(()) };
     let flags = (flags & !LABEL_FLAGS) | label_flags(labels);
     let sql = "UPDATE messages SET labels = ?2, flags = ?3 WHERE key = ?1 AND (labels <> ?2 OR flags <> ?3)";
@@ -244,7 +246,7 @@ fn relabel(connection: &Connection, id: &str, labels: &[String]) -> Result<(), S
 }
 
 fn forget_labels(connection: &Connection, key: i64) -> Result<(), StoreError> {
-    // Labels are few, so one probe for each beats an index by message.
+    // There are few labels, so one lookup for each is faster than an index by message.
     let sql = "DELETE FROM labelled WHERE key = ?1 AND label IN (SELECT n FROM labels)";
     connection.prepare_cached(sql).and_then(|mut statement| statement.execute([key])).map_err(fault)?;
     Ok(())
@@ -263,11 +265,11 @@ fn set_labels(connection: &Connection, key: i64, labels: &[String]) -> Result<()
     Ok(())
 }
 
-/// Takes a message out. Gives the hashes of what it held: the caller sweeps.
+/// Removes a message. Gives the hashes of the attachments it held: the caller sweeps.
 fn remove(connection: &Connection, id: &str) -> Result<Vec<String>, StoreError> {
     let Some((key, _)) = key_of(connection, id)? else { return Ok(Vec::new()) };
     forget_labels(connection, key)?;
-    let held = files::let_go(connection, key)?;
+    let held = attachments::unlink_attachments(connection, key)?;
     for sql in ["DELETE FROM words WHERE rowid = ?1", "DELETE FROM messages WHERE key = ?1"] {
         connection.prepare_cached(sql).and_then(|mut statement| statement.execute([key])).map_err(fault)?;
     }
@@ -284,7 +286,7 @@ fn name_labels(connection: &Connection, names: &[(String, String)]) -> Result<()
     Ok(())
 }
 
-/// How a text begins, on one line.
+/// The beginning of a text, on one line.
 pub fn preview(text: &str) -> String {
     let mut out = String::with_capacity(PREVIEW + 4);
     let mut count = 0;
@@ -302,7 +304,7 @@ pub fn preview(text: &str) -> String {
     out
 }
 
-/// All words of a message, each once, those of its head marked as well.
+/// All words of a message, each once; words of its header are marked as well.
 fn indexed(mail: &Mail, sender: &str) -> String {
     let mut all: Vec<String> = Vec::with_capacity(256);
     let mut marked = |text: &str, mark: char| {

@@ -1,34 +1,34 @@
-//! Bodies, packed: small, and quick to open.
+//! Compressed message bodies: small, and quick to unpack.
 //!
-//! Takes a message, gives the bytes that are kept; and back. A dictionary learnt from the mailbox itself makes
-//! short mails shrink like long ones. Promise: what comes out is what went in, or an error.
+//! Takes a message; gives the bytes that are stored, and back. A dictionary trained on the mailbox itself makes short
+//! mails compress as well as long ones. Promise: unpacking returns exactly what was packed, or an error.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
-use sluice_core::mail::{Address, Ambiguity, Attachment, Authentication, Mail};
+use sluice_core::mail::{Mail, MailAddress, MailAmbiguity, MailAttachment, SenderAuthentication};
 use zstd::bulk::{Compressor, Decompressor};
 
 use crate::error::StoreError;
 
-/// How hard it is tried.
+/// The compression level.
 const LEVEL: i32 = 3;
 /// Largest dictionary, in bytes.
 const DICTIONARY: usize = 112_640;
-/// Longest body that is opened, in bytes. More was never packed.
+/// Longest body that is unpacked, in bytes. Longer ones were never packed.
 const LONGEST: usize = 32 << 20;
 
-/// What is packed beside the text.
+/// The data that is packed besides the text.
 #[derive(Debug, Serialize, Deserialize)]
-struct Details {
+struct PackedDetails {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    f: Option<Address>,
+    f: Option<MailAddress>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    t: Vec<Address>,
+    t: Vec<MailAddress>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    c: Vec<Address>,
+    c: Vec<MailAddress>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    a: Vec<Attachment>,
+    a: Vec<MailAttachment>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     i: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -36,22 +36,22 @@ struct Details {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     s: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    d: Option<Ambiguity>,
+    d: Option<MailAmbiguity>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    v: Option<Authentication>,
+    v: Option<SenderAuthentication>,
 }
 
-/// Bytes as kept.
+/// Packed bytes.
 #[derive(Debug)]
-pub struct Packed {
+pub struct PackedBody {
     pub dictionary: i64,
     pub length: i64,
     pub bytes: Vec<u8>,
 }
 
-/// A message before it is packed: the length of its details, the details, its text.
+/// A message before packing: the length of its details, the details, its text.
 pub fn plain(mail: &Mail) -> Result<Vec<u8>, StoreError> {
-    let details = Details {
+    let details = PackedDetails {
         f: mail.from.clone(),
         t: mail.to.clone(),
         c: mail.cc.clone(),
@@ -71,10 +71,10 @@ pub fn plain(mail: &Mail) -> Result<Vec<u8>, StoreError> {
     Ok(bytes)
 }
 
-/// Puts what was packed back into a message.
+/// Fills a message with unpacked details and text.
 pub fn fill(mail: &mut Mail, plain: &[u8]) -> Result<(), StoreError> {
     let (details, text) = split(plain)?;
-    let details: Details = serde_json::from_slice(details).map_err(|_| damaged())?;
+    let details: PackedDetails = serde_json::from_slice(details).map_err(|_| damaged())?;
     mail.from = details.f;
     mail.to = details.t;
     mail.cc = details.c;
@@ -88,7 +88,7 @@ pub fn fill(mail: &mut Mail, plain: &[u8]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Only the text.
+/// Only the text of an unpacked body.
 pub fn text(plain: &[u8]) -> Result<&str, StoreError> {
     split(plain).map(|(_, text)| text)
 }
@@ -104,24 +104,24 @@ fn damaged() -> StoreError {
     StoreError::Impossible { table: "bodies", detail: "a body that cannot be opened" }
 }
 
-/// Packs.
-pub struct Packer {
+/// Packs bodies.
+pub struct BodyPacker {
     dictionary: i64,
     compressor: Compressor<'static>,
 }
 
-impl std::fmt::Debug for Packer {
+impl std::fmt::Debug for BodyPacker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Packer").field("dictionary", &self.dictionary).finish_non_exhaustive()
     }
 }
 
-impl Packer {
-    /// With a dictionary (by its number), or with none (0).
+impl BodyPacker {
+    /// Creates a packer with a dictionary (by its number), or without one (0).
     pub fn new(dictionary: i64, bytes: &[u8]) -> Result<Self, StoreError> {
         let made = if dictionary == 0 { Compressor::new(LEVEL) } else { Compressor::with_dictionary(LEVEL, bytes) };
         let mut compressor = made.map_err(|error| StoreError::Engine(Box::new(error)))?;
-        // Neither sum nor dictionary number: the row knows both, and SQLite has checked the page.
+        // Neither checksum nor dictionary number is stored: the row knows both, and SQLite has checked the page.
         for parameter in
             [zstd::zstd_safe::CParameter::ChecksumFlag(false), zstd::zstd_safe::CParameter::DictIdFlag(false)]
         {
@@ -131,39 +131,39 @@ impl Packer {
     }
 
     /// Packs bytes.
-    pub fn pack(&mut self, plain: &[u8]) -> Result<Packed, StoreError> {
+    pub fn pack(&mut self, plain: &[u8]) -> Result<PackedBody, StoreError> {
         let bytes = self.compressor.compress(plain).map_err(|error| StoreError::Engine(Box::new(error)))?;
-        Ok(Packed { dictionary: self.dictionary, length: i64::try_from(plain.len()).unwrap_or(i64::MAX), bytes })
+        Ok(PackedBody { dictionary: self.dictionary, length: i64::try_from(plain.len()).unwrap_or(i64::MAX), bytes })
     }
 }
 
-/// Opens what was packed, with each dictionary it meets.
+/// Unpacks bodies, with the dictionaries it knows.
 #[derive(Default)]
-pub struct Unpacker {
+pub struct BodyUnpacker {
     by_dictionary: HashMap<i64, Decompressor<'static>>,
     buffer: Vec<u8>,
 }
 
-impl std::fmt::Debug for Unpacker {
+impl std::fmt::Debug for BodyUnpacker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Unpacker").field("dictionaries", &self.by_dictionary.len()).finish_non_exhaustive()
     }
 }
 
-impl Unpacker {
+impl BodyUnpacker {
     /// Whether a dictionary is known.
     pub fn knows(&self, dictionary: i64) -> bool {
         self.by_dictionary.contains_key(&dictionary)
     }
 
-    /// Learns a dictionary.
+    /// Adds a dictionary.
     pub fn learn(&mut self, dictionary: i64, bytes: &[u8]) -> Result<(), StoreError> {
         let made = if dictionary == 0 { Decompressor::new() } else { Decompressor::with_dictionary(bytes) };
         self.by_dictionary.insert(dictionary, made.map_err(|error| StoreError::Engine(Box::new(error)))?);
         Ok(())
     }
 
-    /// Opens. What is given is good until the next call.
+    /// Unpacks. The result is valid until the next call.
     pub fn open(&mut self, dictionary: i64, length: i64, bytes: &[u8]) -> Result<&[u8], StoreError> {
         let length = usize::try_from(length).ok().filter(|length| *length <= LONGEST).ok_or_else(damaged)?;
         let decompressor = self.by_dictionary.get_mut(&dictionary).ok_or_else(damaged)?;
@@ -177,7 +177,7 @@ impl Unpacker {
     }
 }
 
-/// Learns a dictionary from samples; nothing when they have too little in common.
+/// Trains a dictionary from samples; `None` when they have too little in common.
 pub fn dictionary(samples: &[Vec<u8>]) -> Option<Vec<u8>> {
     zstd::dict::from_samples(samples, DICTIONARY).ok().filter(|bytes| !bytes.is_empty())
 }

@@ -1,8 +1,8 @@
--- The local copy of one mailbox. It can be rebuilt from the service at any time.
--- A key is the second a message was received times 16, plus a counter: order by key is order by age, and a
--- range of days is a range of keys, in the index of words as well.
--- The packed body stands last in its row: a search that shows where its words are, and a fetch, look at one page for
--- both; whoever lists does not touch it.
+-- The local replica of one mailbox. It can be rebuilt from the service at any time.
+-- A key is the second a message was received times 16, plus a counter: the order of keys is the order of age, and a
+-- range of days is a range of keys, in the word index as well.
+-- The packed body is last in its row: a search with snippets, and a fetch, read row and body from one page; a list
+-- does not read the body.
 CREATE TABLE messages (
     key INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -31,7 +31,7 @@ CREATE TABLE sync (
     total INTEGER
 ) STRICT;
 INSERT INTO sync (one, cursor, synced_at, complete, done, total) VALUES (1, NULL, NULL, 0, 0, NULL);
--- Contents of attachments by their hash (packed or, where that saves nothing, as they are), and who holds which.
+-- Contents of attachments by their hash (packed or, where that saves nothing, as they are), and which messages hold them.
 CREATE TABLE files (
     n INTEGER PRIMARY KEY,
     hash TEXT NOT NULL UNIQUE,
@@ -41,7 +41,7 @@ CREATE TABLE files (
 ) STRICT;
 CREATE TABLE holders (hash TEXT NOT NULL, key INTEGER NOT NULL, PRIMARY KEY (hash, key)) STRICT, WITHOUT ROWID;
 CREATE INDEX holders_by_message ON holders (key);
--- Messages that broke each worker that opened them: only their place is kept.
+-- Messages that crashed every worker that parsed them: only their id is kept.
 CREATE TABLE aside (id TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
--- Words come in already cut and folded; nothing but which message holds which word is kept.
+-- Words arrive already shortened and case-folded; only which message holds which word is stored.
 CREATE VIRTUAL TABLE words USING fts5(text, content='', contentless_delete=1, detail='none', tokenize='ascii');

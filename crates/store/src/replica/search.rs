@@ -1,86 +1,91 @@
-//! A query as SQL: which messages, newest first.
+//! A query as SQL: which messages match, newest first.
 //!
-//! Promise: the text of a query is only ever a bound value made of letters and digits; what is looked at is
-//! bounded, whatever is asked.
+//! Promise: the text of a query is only ever a bound value made of letters and digits; the number of rows read is
+//! bounded for every query.
 
 use rusqlite::types::Value;
 use rusqlite::{Row, params_from_iter};
-use sluice_core::mail::Authentication;
-use sluice_core::mail::query::{Field, Query, Term};
+use sluice_core::mail::SenderAuthentication;
+use sluice_core::mail::query::{MailSearchField, MailSearchQuery, MailSearchTerm};
 
 use super::apply::{FROM, SUBJECT, TO, key_at};
-use super::copy::{AMBIGUOUS, ATTACHMENT, Copy, HIDDEN, Label, Opened, UNREAD, VERDICTS, WITHHELD};
-use super::{Hit, Hits, MOST_HITS, Order, Reader, Search, packing, rank, snippet};
+use super::replica_file::{
+    AMBIGUOUS, ATTACHMENT, HIDDEN, MailboxLabel, ReplicaConnection, ReplicaFile, UNREAD, VERDICTS, WITHHELD,
+};
+use super::{
+    MOST_HITS, ReplicaReader, ReplicaSearch, ReplicaSearchHit, ReplicaSearchHits, ReplicaSearchOrder, packing, rank,
+    snippet,
+};
 use crate::error::StoreError;
 use crate::sqlite::fault;
 
-/// Most messages whose text is looked at for one query.
+/// Most messages whose text is read for one query.
 pub const MOST_EXAMINED: usize = 2_000;
 /// Messages fetched at a time while checking.
 const STEP: usize = 64;
 
-/// A row as a search reads it.
+/// A row that a search has read.
 #[derive(Debug)]
-pub struct Found {
+pub struct ReplicaSearchRow {
     pub key: i64,
-    pub hit: Hit,
+    pub hit: ReplicaSearchHit,
 }
 
-/// Searches.
-pub fn run(copy: &Copy, search: &Search<'_>) -> Result<Hits, StoreError> {
+/// Runs a search.
+pub fn run(copy: &ReplicaFile, search: &ReplicaSearch<'_>) -> Result<ReplicaSearchHits, StoreError> {
     let freshness = copy.freshness();
     let labels = copy.labels();
-    let none = Hits { hits: Vec::new(), more: false, ranked_over: None, looked_at: None, freshness };
-    let Some(plan) = Plan::new(search.query, &labels) else { return Ok(none) };
-    let page = Page { limit: search.limit.min(MOST_HITS), offset: search.offset };
+    let none = ReplicaSearchHits { hits: Vec::new(), more: false, ranked_over: None, looked_at: None, freshness };
+    let Some(plan) = ReplicaSearchPlan::new(search.query, &labels) else { return Ok(none) };
+    let page = ReplicaSearchWindow { limit: search.limit.min(MOST_HITS), offset: search.offset };
     copy.with_reader(|opened| {
-        let words = search.query.terms.iter().any(|term| term.field == Field::Any && !term.not);
-        let Chosen { found, more, ranked_over, looked_at } = match search.order {
-            Order::Ranked if words => rank::best(opened, &plan, search.query, page)?,
-            Order::Ranked | Order::Newest => {
+        let words = search.query.terms.iter().any(|term| term.field == MailSearchField::Any && !term.not);
+        let ChosenRows { found, more, ranked_over, looked_at } = match search.order {
+            ReplicaSearchOrder::Ranked if words => rank::best(opened, &plan, search.query, page)?,
+            ReplicaSearchOrder::Ranked | ReplicaSearchOrder::Newest => {
                 let terms = search.query.terms.as_slice();
                 newest(opened, &plan, page, terms)?
             }
         };
-        let hits = found.into_iter().map(|found| shown(found, search.reader)).collect();
-        Ok(Hits { hits, more, ranked_over, looked_at, freshness })
+        let hits = found.into_iter().map(|found| redact_hit(found, search.reader)).collect();
+        Ok(ReplicaSearchHits { hits, more, ranked_over, looked_at, freshness })
     })
 }
 
-/// Which part of what fits is wanted.
+/// The part of the matches to return.
 #[derive(Debug, Clone, Copy)]
-pub struct Page {
+pub struct ReplicaSearchWindow {
     pub limit: usize,
     pub offset: usize,
 }
 
-impl Page {
-    /// Messages up to its end.
+impl ReplicaSearchWindow {
+    /// The number of messages up to the end of the page.
     pub const fn end(self) -> usize {
         self.limit.saturating_add(self.offset)
     }
 }
 
-/// What was chosen for an answer.
+/// The messages chosen for an answer.
 #[derive(Debug)]
-pub struct Chosen {
-    pub found: Vec<Found>,
+pub struct ChosenRows {
+    pub found: Vec<ReplicaSearchRow>,
     pub more: bool,
     pub ranked_over: Option<usize>,
     pub looked_at: Option<usize>,
 }
 
-// SECURITY: what is withheld is found, but says nothing.
-fn shown(found: Found, reader: Reader) -> Hit {
+// SECURITY: a withheld message is found, but its content is not shown.
+fn redact_hit(found: ReplicaSearchRow, reader: ReplicaReader) -> ReplicaSearchHit {
     let mut hit = found.hit;
-    if reader == Reader::Agent && hit.withheld {
+    if reader == ReplicaReader::Agent && hit.withheld {
         hit.sender.clear();
         hit.subject.clear();
         hit.snippet.clear();
         hit.authentication = None;
     }
-    // Two readings are for people. An agent is not told a sender that another reader does not name.
-    if reader == Reader::Agent && hit.ambiguous {
+    // Both readings are for people only. An agent must not see a sender that another parser does not see.
+    if reader == ReplicaReader::Agent && hit.ambiguous {
         hit.sender.clear();
         hit.subject.clear();
     }
@@ -89,23 +94,23 @@ fn shown(found: Found, reader: Reader) -> Hit {
 
 /// A query as pieces of SQL and their values.
 #[derive(Debug)]
-pub struct Plan {
-    /// What the index of words is asked, if it is asked at all.
+pub struct ReplicaSearchPlan {
+    /// The expression for the word index, if that is used at all.
     pub matching: Option<String>,
-    /// The same in subjects only.
+    /// The same, for subjects only.
     pub in_subject: Option<String>,
     labels: Vec<i64>,
     low: i64,
     high: i64,
     mask: i64,
     wanted: i64,
-    /// Terms the index cannot decide alone.
-    check: Vec<Term>,
+    /// Terms that the word index alone cannot decide.
+    check: Vec<MailSearchTerm>,
 }
 
-impl Plan {
-    /// Nothing when a label is asked for that does not exist.
-    pub fn new(query: &Query, known: &[Label]) -> Option<Self> {
+impl ReplicaSearchPlan {
+    /// `None` when the query names a label that does not exist.
+    pub fn new(query: &MailSearchQuery, known: &[MailboxLabel]) -> Option<Self> {
         let mut labels = Vec::new();
         let mut hidden_wanted = false;
         for name in &query.labels {
@@ -121,11 +126,11 @@ impl Plan {
                 wanted |= if asked { flag } else { 0 };
             }
         }
-        // Few messages are unread, so they are walked by their label.
+        // There are few unread messages, so the query goes through them by label.
         if query.unread == Some(true) && labels.is_empty() {
             labels.extend(known.iter().find(|label| label.id == "UNREAD").map(|label| label.n));
         }
-        let side_by_side = query.terms.iter().filter(|term| term.words.len() > 1 && term.field == Field::Any);
+        let side_by_side = query.terms.iter().filter(|term| term.words.len() > 1 && term.field == MailSearchField::Any);
         let absent = query.terms.iter().filter(|term| term.not && term.words.len() == 1);
         let positive = query.terms.iter().any(|term| !term.not);
         let check = side_by_side.chain(absent.filter(|_| !positive)).cloned().collect();
@@ -141,21 +146,21 @@ impl Plan {
         })
     }
 
-    /// Whether the index cannot decide alone.
+    /// Whether the word index alone cannot decide.
     pub fn needs_look(&self) -> bool {
         !self.check.is_empty()
     }
 }
 
-/// The expression the index of words is asked; nothing without a word that must be there.
-fn expression(terms: &[Term], subjects: bool) -> Option<String> {
-    let one = |term: &Term| {
+/// The expression for the word index; `None` without a word that must occur.
+fn expression(terms: &[MailSearchTerm], subjects: bool) -> Option<String> {
+    let one = |term: &MailSearchTerm| {
         let mark = match term.field {
-            Field::Any if subjects => SUBJECT.to_string(),
-            Field::Any => String::new(),
-            Field::From => FROM.to_string(),
-            Field::To => TO.to_string(),
-            Field::Subject => SUBJECT.to_string(),
+            MailSearchField::Any if subjects => SUBJECT.to_string(),
+            MailSearchField::Any => String::new(),
+            MailSearchField::From => FROM.to_string(),
+            MailSearchField::To => TO.to_string(),
+            MailSearchField::Subject => SUBJECT.to_string(),
         };
         let last = term.words.len().saturating_sub(1);
         let words = term.words.iter().enumerate().map(|(at, word)| {
@@ -165,8 +170,8 @@ fn expression(terms: &[Term], subjects: bool) -> Option<String> {
         words.collect::<Vec<_>>().join(" AND ")
     };
     let all = |not: bool| -> Vec<String> {
-        // Several words that must not stand side by side may well stand apart.
-        let fits = |term: &&Term| term.not == not && !(not && term.words.len() > 1);
+        // Excluded words that must not be adjacent may well occur apart.
+        let fits = |term: &&MailSearchTerm| term.not == not && !(not && term.words.len() > 1);
         terms.iter().filter(fits).map(one).collect()
     };
     let (must, must_not) = (all(false), all(true));
@@ -180,26 +185,30 @@ fn expression(terms: &[Term], subjects: bool) -> Option<String> {
 const COLUMNS: &str = "m.key, m.id, m.thread, m.received, m.sender, m.subject, m.preview, m.labels, m.flags";
 const BODY: &str = ", m.dictionary, m.length, m.packed";
 
-/// Which rows of a plan are read.
+/// Which rows of a plan to read.
 #[derive(Debug, Clone, Copy)]
-pub struct Range<'p> {
-    /// What the index of words is asked, if it is asked.
+pub struct PlanRowRange<'p> {
+    /// The expression for the word index, if that is used.
     pub matching: Option<&'p str>,
     /// Only keys below this.
     pub below: i64,
-    /// So many are passed over.
+    /// How many rows to skip.
     pub skip: usize,
-    /// At most so many.
+    /// Most rows to read.
     pub most: usize,
-    /// Words whose place is shown; nothing for how each message begins.
-    pub show: &'p [Term],
+    /// Words to show in context; empty to show the beginning of each message.
+    pub show: &'p [MailSearchTerm],
 }
 
 /// Rows of a plan, newest first.
-pub fn rows(opened: &mut Opened, plan: &Plan, range: Range<'_>) -> Result<Vec<Found>, StoreError> {
-    let Range { matching, below, skip, most, show } = range;
-    let Opened { connection, unpacker } = opened;
-    let show = show.iter().any(|term| term.field == Field::Any && !term.not).then_some(show);
+pub fn rows(
+    opened: &mut ReplicaConnection,
+    plan: &ReplicaSearchPlan,
+    range: PlanRowRange<'_>,
+) -> Result<Vec<ReplicaSearchRow>, StoreError> {
+    let PlanRowRange { matching, below, skip, most, show } = range;
+    let ReplicaConnection { connection, unpacker } = opened;
+    let show = show.iter().any(|term| term.field == MailSearchField::Any && !term.not).then_some(show);
     let body = if show.is_some() { BODY } else { "" };
     let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let mut values: Vec<Value> =
@@ -210,7 +219,7 @@ pub fn rows(opened: &mut Opened, plan: &Plan, range: Range<'_>) -> Result<Vec<Fo
         values.push(value);
         values.len()
     };
-    // The table that drives: the index of words, a label, or the messages themselves.
+    // The table that drives the query: the word index, a label, or the messages themselves.
     let (from, key, first) = match (matching, plan.labels.first()) {
         (Some(text), _) => {
             let at = place(Value::Text(text.to_owned()));
@@ -237,9 +246,9 @@ pub fn rows(opened: &mut Opened, plan: &Plan, range: Range<'_>) -> Result<Vec<Fo
     let mut rows = Vec::with_capacity(most.min(STEP));
     while let Some(row) = found.next().map_err(fault)? {
         let mut one = read(row).map_err(fault)?;
-        // Where the words are in its beginning, that is shown as it is, and the text is not opened.
+        // If the preview contains the words, it is shown as it is, and the text is not unpacked.
         if let Some(terms) = show.filter(|terms| snippet::first(&one.hit.snippet, terms).is_none()) {
-            let text = packing::text(super::copy::body_in(connection, unpacker, row, 9)?)?;
+            let text = packing::text(super::replica_file::body_in(connection, unpacker, row, 9)?)?;
             one.hit.snippet = snippet::around(text, terms).unwrap_or(one.hit.snippet);
         }
         rows.push(one);
@@ -247,10 +256,10 @@ pub fn rows(opened: &mut Opened, plan: &Plan, range: Range<'_>) -> Result<Vec<Fo
     Ok(rows)
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
+fn read(row: &Row<'_>) -> rusqlite::Result<ReplicaSearchRow> {
     let flags: i64 = row.get(8)?;
     let labels = row.get_ref(7)?.as_str()?.split_whitespace().map(str::to_owned).collect();
-    let hit = Hit {
+    let hit = ReplicaSearchHit {
         id: row.get(1)?,
         thread: row.get(2)?,
         received: row.get(3)?,
@@ -262,16 +271,23 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
         attachment: flags & ATTACHMENT != 0,
         withheld: flags & WITHHELD != 0,
         ambiguous: flags & AMBIGUOUS != 0,
-        authentication: u16::try_from(flags >> VERDICTS.0 & (VERDICTS.1 - 1)).ok().and_then(Authentication::from_bits),
+        authentication: u16::try_from(flags >> VERDICTS.0 & (VERDICTS.1 - 1))
+            .ok()
+            .and_then(SenderAuthentication::from_bits),
     };
-    Ok(Found { key: row.get(0)?, hit })
+    Ok(ReplicaSearchRow { key: row.get(0)?, hit })
 }
 
-/// The newest that fit, and whether there are more.
-fn newest(opened: &mut Opened, plan: &Plan, page: Page, show: &[Term]) -> Result<Chosen, StoreError> {
+/// The newest matches, and whether there are more.
+fn newest(
+    opened: &mut ReplicaConnection,
+    plan: &ReplicaSearchPlan,
+    page: ReplicaSearchWindow,
+    show: &[MailSearchTerm],
+) -> Result<ChosenRows, StoreError> {
     let (mut found, looked_at) = if plan.check.is_empty() {
         let (matching, most) = (plan.matching.as_deref(), page.limit.saturating_add(1));
-        (rows(opened, plan, Range { matching, below: i64::MAX, skip: page.offset, most, show })?, None)
+        (rows(opened, plan, PlanRowRange { matching, below: i64::MAX, skip: page.offset, most, show })?, None)
     } else {
         let (mut found, looked_at) = checked(opened, plan, page.end().saturating_add(1), show)?;
         found.drain(..page.offset.min(found.len()));
@@ -279,22 +295,22 @@ fn newest(opened: &mut Opened, plan: &Plan, page: Page, show: &[Term]) -> Result
     };
     let more = found.len() > page.limit;
     found.truncate(page.limit);
-    Ok(Chosen { found, more, ranked_over: None, looked_at })
+    Ok(ChosenRows { found, more, ranked_over: None, looked_at })
 }
 
-/// The newest whose text was looked at and fits; and, where there were too many to look at all, at how many.
+/// The newest matches whose text was checked; and, if there were too many to check all, how many were checked.
 pub fn checked(
-    opened: &mut Opened,
-    plan: &Plan,
+    opened: &mut ReplicaConnection,
+    plan: &ReplicaSearchPlan,
     wanted: usize,
-    show: &[Term],
-) -> Result<(Vec<Found>, Option<usize>), StoreError> {
+    show: &[MailSearchTerm],
+) -> Result<(Vec<ReplicaSearchRow>, Option<usize>), StoreError> {
     let (mut fitting, mut below, mut examined) = (Vec::new(), i64::MAX, 0);
     while fitting.len() < wanted {
         if examined >= MOST_EXAMINED {
             return Ok((fitting, Some(examined)));
         }
-        let range = Range { matching: plan.matching.as_deref(), below, skip: 0, most: STEP, show };
+        let range = PlanRowRange { matching: plan.matching.as_deref(), below, skip: 0, most: STEP, show };
         let step = rows(opened, plan, range)?;
         let Some(last) = step.last() else { break };
         (below, examined) = (last.key, examined + step.len());
@@ -311,7 +327,11 @@ pub fn checked(
     Ok((fitting, None))
 }
 
-fn fits(opened: &mut Opened, found: &Found, plan: &Plan) -> Result<bool, StoreError> {
+fn fits(
+    opened: &mut ReplicaConnection,
+    found: &ReplicaSearchRow,
+    plan: &ReplicaSearchPlan,
+) -> Result<bool, StoreError> {
     let hit = &found.hit;
     let fits = with_text(opened, found.key, |text| {
         plan.check.iter().all(|term| {
@@ -322,16 +342,16 @@ fn fits(opened: &mut Opened, found: &Found, plan: &Plan) -> Result<bool, StoreEr
     Ok(fits.unwrap_or(false))
 }
 
-/// Opens the text of a message for a look; nothing if the message has gone meanwhile.
+/// Unpacks the text of a message and reads it; `None` if the message was deleted meanwhile.
 pub fn with_text<Out>(
-    opened: &mut Opened,
+    opened: &mut ReplicaConnection,
     key: i64,
     look: impl FnOnce(&str) -> Out,
 ) -> Result<Option<Out>, StoreError> {
-    let Opened { connection, unpacker } = opened;
+    let ReplicaConnection { connection, unpacker } = opened;
     let sql = "SELECT dictionary, length, packed FROM messages WHERE key = ?1";
     let mut statement = connection.prepare_cached(sql).map_err(fault)?;
     let mut rows = statement.query([key]).map_err(fault)?;
     let Some(row) = rows.next().map_err(fault)? else { return Ok(None) };
-    Ok(Some(look(packing::text(super::copy::body_in(connection, unpacker, row, 0)?)?)))
+    Ok(Some(look(packing::text(super::replica_file::body_in(connection, unpacker, row, 0)?)?)))
 }

@@ -1,14 +1,14 @@
-//! Finding words in a text again: to count them, to check that they stand side by side, to show them.
+//! Finds words in a text again: to count them, to check that they are adjacent, to show them.
 //!
 //! Promise: a word is found where the index would find it, and a snippet is one line of the text.
 
-use sluice_core::mail::query::{Field, Term};
+use sluice_core::mail::query::{MailSearchField, MailSearchTerm};
 use sluice_core::mail::words;
 
 /// Longest snippet, in bytes of the text it is cut from.
 const WINDOW: usize = 160;
 
-/// How often a word stands in a text, up to `most`, and where first.
+/// How often a word occurs in a text, up to `most`, and its first position.
 pub fn count(text: &str, word: &str, open: bool, most: u32) -> (u32, Option<usize>) {
     let mut found = (0, None);
     if word.is_ascii() && text.is_ascii() {
@@ -45,8 +45,8 @@ fn count_ascii(text: &[u8], word: &[u8], open: bool, most: u32) -> (u32, Option<
     (times, place)
 }
 
-/// Whether the words of a term stand side by side in a text.
-pub fn side_by_side(text: &str, term: &Term) -> bool {
+/// Whether the words of a term are adjacent in a text.
+pub fn side_by_side(text: &str, term: &MailSearchTerm) -> bool {
     let mut lately: std::collections::VecDeque<String> = std::collections::VecDeque::new();
     let mut found = false;
     words::each(text, |word, _, _| {
@@ -66,19 +66,19 @@ pub fn side_by_side(text: &str, term: &Term) -> bool {
     found
 }
 
-/// Where the first of the words stands.
-pub fn first(text: &str, terms: &[Term]) -> Option<usize> {
-    let wanted = terms.iter().filter(|term| !term.not && term.field == Field::Any);
+/// The position of the first of the words.
+pub fn first(text: &str, terms: &[MailSearchTerm]) -> Option<usize> {
+    let wanted = terms.iter().filter(|term| !term.not && term.field == MailSearchField::Any);
     let places = wanted.flat_map(|term| term.words.iter().map(move |word| (word, term.open)));
     places.filter_map(|(word, open)| count(text, word, open, 1).1).min()
 }
 
-/// A line around the first word that is found; nothing where none is.
-pub fn around(text: &str, terms: &[Term]) -> Option<String> {
+/// A line around the first word that is found; `None` if no word is.
+pub fn around(text: &str, terms: &[MailSearchTerm]) -> Option<String> {
     first(text, terms).and_then(|place| line(text, place))
 }
 
-/// A line around a place.
+/// A line around a position.
 pub fn line(text: &str, place: usize) -> Option<String> {
     let from = floor(text, place.saturating_sub(WINDOW / 3));
     let to = floor(text, (from + WINDOW).min(text.len()));
@@ -121,7 +121,8 @@ mod tests {
     #[test]
     fn a_snippet_is_one_line_around_the_word() {
         let text = format!("{}\nthe invoice is\r\n due {}", "before ".repeat(40), "after ".repeat(40));
-        let terms = [Term { field: Field::Any, words: vec!["invoice".into()], open: false, not: false }];
+        let terms =
+            [MailSearchTerm { field: MailSearchField::Any, words: vec!["invoice".into()], open: false, not: false }];
         let line = around(&text, &terms).unwrap();
         assert!(line.contains("the invoice is due") && !line.contains('\n') && line.len() < 200, "{line}");
         assert!(around("nothing here", &terms).is_none());
@@ -137,7 +138,7 @@ mod tests {
 
         #[test]
         fn no_text_breaks_a_snippet(text in ".{0,300}", word in "\\w{1,4}") {
-            let terms = [Term { field: Field::Any, words: words::of(&word), open: true, not: false }];
+            let terms = [MailSearchTerm { field: MailSearchField::Any, words: words::of(&word), open: true, not: false }];
             let _any = around(&text, &terms);
         }
     }

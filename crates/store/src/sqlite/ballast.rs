@@ -1,64 +1,64 @@
-//! Ballast: space on the disk that is given up when stopping something finds the disk full.
+//! Ballast: disk space that is released when stopping something finds the disk full.
 //!
-//! A file beside the database. Promise: it is made only where there is room for it, given up once, and
-//! made again when there is space; where it could not be made, nothing else is different.
+//! A file beside the database. Promise: it is created only if there is enough space, released once, and created again
+//! when there is space. If it could not be created, nothing else changes.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// How much is kept. A stop takes some dozens of kilobytes of the log.
+/// How much space is reserved. A stop needs some dozens of kilobytes of the log.
 const SIZE: usize = 1 << 20;
 
-/// Where it stands.
+/// The state of the reserved space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// In its file.
+enum BallastState {
+    /// Reserved in its file.
     Kept,
-    /// Given up: what is left of the disk is for stops.
+    /// Released: the remaining disk space is for stops.
     Released,
-    /// There never was room for it.
+    /// There was never enough space for it.
     Missing,
 }
 
-/// The file and what is known of it.
+/// The file and its state.
 #[derive(Debug)]
-pub(super) struct Ballast {
+pub(super) struct BallastFile {
     path: PathBuf,
-    place: Place,
+    place: BallastState,
 }
 
-impl Ballast {
-    /// Beside a database, if there is room.
+impl BallastFile {
+    /// Creates it beside a database, if there is enough space.
     pub fn beside(database: &Path) -> Self {
         let mut path = database.to_path_buf();
         path.as_mut_os_string().push(".ballast");
-        let place = if is_whole(&path) || make(&path) { Place::Kept } else { Place::Missing };
+        let place = if is_whole(&path) || make(&path) { BallastState::Kept } else { BallastState::Missing };
         Self { path, place }
     }
 
-    /// Gives it up. Says whether there was something to give.
+    /// Releases it. Returns whether there was anything to release.
     pub fn release(&mut self) -> bool {
-        let freed = self.place == Place::Kept
+        let freed = self.place == BallastState::Kept
             && File::options().write(true).open(&self.path).and_then(|file| file.set_len(0)).is_ok();
         if freed {
-            self.place = Place::Released;
+            self.place = BallastState::Released;
         }
         freed
     }
 
-    /// Whether it was given up and not made again yet.
+    /// Whether it was released and not created again yet.
     pub fn is_away(&self) -> bool {
-        self.place == Place::Released
+        self.place == BallastState::Released
     }
 
-    /// Whether there is no stop that may still need the space: it was not given up, or is kept again.
-    pub fn is_back(&mut self) -> bool {
-        if self.place == Place::Released && make(&self.path) {
-            self.place = Place::Kept;
+    /// Whether no stop may still need the space: it was not released, or is reserved again.
+    pub fn restore(&mut self) -> bool {
+        if self.place == BallastState::Released && make(&self.path) {
+            self.place = BallastState::Kept;
         }
-        self.place != Place::Released
+        self.place != BallastState::Released
     }
 }
 
@@ -70,7 +70,7 @@ fn size() -> u64 {
     SIZE.try_into().unwrap_or(u64::MAX)
 }
 
-/// Writes it, where as much again stays free.
+/// Creates it, if the same amount of space stays free.
 fn make(path: &Path) -> bool {
     let Some(folder) = path.parent() else { return false };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -78,7 +78,7 @@ fn make(path: &Path) -> bool {
     if free < size().saturating_mul(2) {
         return false;
     }
-    // Its owner's alone, like the database it lies beside.
+    // Readable only by its owner, like the database beside it.
     let own = || File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
     let made = own().and_then(|mut file| file.write_all(&noise()));
     if made.is_err() {
@@ -87,7 +87,7 @@ fn make(path: &Path) -> bool {
     made.is_ok()
 }
 
-/// Bytes that take as much space as they are many, on file systems that compress too.
+/// Random-looking bytes, which take their full size also on file systems that compress.
 fn noise() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = std::iter::repeat_with(|| {
@@ -108,13 +108,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("sluice.db");
         let length = || std::fs::metadata(folder.path().join("sluice.db.ballast")).unwrap().len();
-        let mut ballast = Ballast::beside(&database);
+        let mut ballast = BallastFile::beside(&database);
         assert_eq!(length(), size());
-        assert!(ballast.is_back());
+        assert!(ballast.restore());
         assert!(ballast.release());
         assert_eq!(length(), 0);
         assert!(!ballast.release(), "there is nothing more to give");
-        assert!(ballast.is_back(), "there is space on this disk");
+        assert!(ballast.restore(), "there is space on this disk");
         assert_eq!(length(), size());
         assert!(ballast.release());
     }

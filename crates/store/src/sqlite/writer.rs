@@ -1,8 +1,8 @@
-//! The writer's life on a file: take what has queued up, commit it together, answer.
+//! The writer thread of a file: takes the queued commands, commits them together, answers.
 //!
-//! Two queues: what stops things (cancel, deny, freeze) is always taken first and never shares a commit
-//! with anything else. Promise: stopping waits for at most the one commit that is under way, and works on
-//! a full disk too, from space that was kept for it; while that space is in use nothing else is written.
+//! Two queues: commands that stop something (cancel, deny, freeze) are always taken first and never share a commit with
+//! anything else. Promise: stopping waits for at most the one commit that is running, and works on a full disk too,
+//! with space that was reserved for it. While that space is in use, nothing else is written.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -10,55 +10,55 @@ use std::task::{Context, Poll, Wake, Waker};
 use sluice_core::{Clock, NodeName};
 use tokio::sync::mpsc;
 
-use super::ballast::Ballast;
-use super::footing::OpenedFiles;
+use super::ballast::BallastFile;
+use super::opened_files::OpenedFiles;
 use super::{LOG_PAGES, SqliteTx};
-use crate::desk::Errand;
 use crate::error::StoreError;
-use crate::porter::Porter;
+use crate::reply_dispatcher::ReplyDispatcher;
+use crate::unit_of_work::StoreCommand;
 
-/// How often a writer that has just served one lone caller looks for the next errand before it sleeps. A caller that
-/// does one thing after the other is back sooner than a sleeping thread is awake.
+/// How often a writer that has just served a single caller checks for the next command before it sleeps. A caller that
+/// sends one command after the other is back sooner than a sleeping thread wakes up.
 const LOOKS: u32 = 100;
-/// Most errands that share one commit.
+/// Most commands that share one commit.
 pub(super) const GROUP: usize = 256;
 
-type Errands = mpsc::Receiver<Box<dyn Errand<SqliteTx>>>;
+type SqliteCommandReceiver = mpsc::Receiver<Box<dyn StoreCommand<SqliteTx>>>;
 
-/// Whose turn it is.
+/// The queue that is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lane {
+enum WriterLane {
     Stop,
     Ordinary,
 }
 
 /// The thread that owns the one connection that writes.
-pub(super) struct Writer {
+pub(super) struct SqliteWriter {
     pub tx: SqliteTx,
-    pub ordinary: Errands,
-    pub stops: Errands,
+    pub ordinary: SqliteCommandReceiver,
+    pub stops: SqliteCommandReceiver,
     pub node: NodeName,
     pub clock: Arc<dyn Clock>,
-    pub ballast: Ballast,
+    pub ballast: BallastFile,
     pub footing: OpenedFiles,
-    pub porter: Porter<SqliteTx>,
-    /// Set once the file can no longer be believed by this process.
+    pub porter: ReplyDispatcher<SqliteTx>,
+    /// Set once this process can no longer trust the file.
     pub broken: Option<StoreError>,
 }
 
-/// Wakes a thread that waits for errands.
-struct Alarm(std::thread::Thread);
+/// Wakes a thread that waits for commands.
+struct ThreadWaker(std::thread::Thread);
 
-impl Wake for Alarm {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
 }
 
-impl Writer {
+impl SqliteWriter {
     /// Serves until both queues are closed and empty.
-    pub fn live(mut self) {
-        let waker = Waker::from(Arc::new(Alarm(std::thread::current())));
+    pub fn run(mut self) {
+        let waker = Waker::from(Arc::new(ThreadWaker(std::thread::current())));
         let mut looks = 0;
         while let Some((lane, first)) = self.next(&waker, looks) {
             looks = match self.serve(lane, first) {
@@ -68,18 +68,18 @@ impl Writer {
         }
     }
 
-    /// The next errand, of those that stop something first. Looks so often before it sleeps.
-    fn next(&mut self, waker: &Waker, mut looks: u32) -> Option<(Lane, Box<dyn Errand<SqliteTx>>)> {
+    /// The next command; those that stop something first. Checks this often before it sleeps.
+    fn next(&mut self, waker: &Waker, mut looks: u32) -> Option<(WriterLane, Box<dyn StoreCommand<SqliteTx>>)> {
         let mut context = Context::from_waker(waker);
         loop {
             if let Poll::Ready(Some(errand)) = self.stops.poll_recv(&mut context) {
-                return Some((Lane::Stop, errand));
+                return Some((WriterLane::Stop, errand));
             }
             match self.ordinary.poll_recv(&mut context) {
-                Poll::Ready(Some(errand)) => return Some((Lane::Ordinary, errand)),
-                // The queue of stops was closed before this one, and it was empty just now.
+                Poll::Ready(Some(errand)) => return Some((WriterLane::Ordinary, errand)),
+                // The stop queue was closed before this one, and it was empty just now.
                 Poll::Ready(None) => return None,
-                // Whoever else has work goes first.
+                // Other threads with work go first.
                 Poll::Pending if looks > 0 => {
                     looks -= 1;
                     std::thread::yield_now();
@@ -89,12 +89,12 @@ impl Writer {
         }
     }
 
-    /// Commits an errand with whatever waits behind it in its lane. Says how many that were.
-    fn serve(&mut self, lane: Lane, first: Box<dyn Errand<SqliteTx>>) -> usize {
+    /// Commits a command with all that wait behind it in its lane. Returns how many there were.
+    fn serve(&mut self, lane: WriterLane, first: Box<dyn StoreCommand<SqliteTx>>) -> usize {
         let mut group = vec![first];
         let queue = match lane {
-            Lane::Stop => &mut self.stops,
-            Lane::Ordinary => &mut self.ordinary,
+            WriterLane::Stop => &mut self.stops,
+            WriterLane::Ordinary => &mut self.ordinary,
         };
         while group.len() < GROUP
             && let Ok(next) = queue.try_recv()
@@ -106,50 +106,50 @@ impl Writer {
         count
     }
 
-    fn serve_group(&mut self, lane: Lane, mut group: Vec<Box<dyn Errand<SqliteTx>>>) {
+    fn serve_group(&mut self, lane: WriterLane, mut group: Vec<Box<dyn StoreCommand<SqliteTx>>>) {
         if let Some(fault) = &self.broken {
             return answer(group, Some(fault));
         }
-        // What was given up so that stops work is theirs until there is space again.
-        if lane == Lane::Ordinary && !self.is_ballast_back() {
+        // The released space is reserved for stops until there is enough space again.
+        if lane == WriterLane::Ordinary && !self.restore_ballast() {
             return answer(group, Some(&StoreError::DiskFull));
         }
         let alone = group.len() == 1;
         match self.commit(lane, &mut group) {
-            Ok(()) => self.porter.carry(group, self.tx.take_spent()),
+            Ok(()) => self.porter.dispatch(group, self.tx.take_spent()),
             Err(fault) if alone || is_final(&fault) => answer(group, Some(&fault)),
-            // One of them does not fit; the others must not suffer for it.
+            // One of them fails; the others must not fail with it.
             Err(_) => group.into_iter().for_each(|errand| self.serve_alone(lane, errand)),
         }
     }
 
-    /// Whether ordinary work may go on; if it may again, so may moving the log into the file.
-    fn is_ballast_back(&mut self) -> bool {
+    /// Whether ordinary work may continue; if so, the log may be moved into the file again as well.
+    fn restore_ballast(&mut self) -> bool {
         let was_away = self.ballast.is_away();
-        self.ballast.is_back() && (!was_away || self.tx.move_log_at(LOG_PAGES).is_ok())
+        self.ballast.restore() && (!was_away || self.tx.move_log_at(LOG_PAGES).is_ok())
     }
 
-    fn serve_alone(&mut self, lane: Lane, errand: Box<dyn Errand<SqliteTx>>) {
-        while lane == Lane::Ordinary
+    fn serve_alone(&mut self, lane: WriterLane, errand: Box<dyn StoreCommand<SqliteTx>>) {
+        while lane == WriterLane::Ordinary
             && let Ok(stop) = self.stops.try_recv()
         {
-            self.serve(Lane::Stop, stop);
+            self.serve(WriterLane::Stop, stop);
         }
         let mut group = [errand];
         let fault = self.commit(lane, &mut group).err();
         answer(group, fault.as_ref());
     }
 
-    /// Commits a group. A stop that finds the disk full is tried once more with the space kept for it.
-    fn commit(&mut self, lane: Lane, group: &mut [Box<dyn Errand<SqliteTx>>]) -> Result<(), StoreError> {
+    /// Commits a group. A stop that finds the disk full is retried once with the reserved space.
+    fn commit(&mut self, lane: WriterLane, group: &mut [Box<dyn StoreCommand<SqliteTx>>]) -> Result<(), StoreError> {
         let Self { tx, node, clock, .. } = self;
         let mut done = tx.commit_group(node, clock.as_ref(), group);
-        if lane == Lane::Stop && matches!(done, Err(StoreError::DiskFull)) && self.ballast.release() {
+        if lane == WriterLane::Stop && matches!(done, Err(StoreError::DiskFull)) && self.ballast.release() {
             // Moving the log into the file would take the space that the next stop needs.
             tx.move_log_at(0)?;
             done = tx.commit_group(node, clock.as_ref(), group);
         }
-        // What is committed into a file that nobody finds again is not durable, whatever SQLite says.
+        // A commit into a file whose name is gone is not durable, even if SQLite reports success.
         let done = done.and_then(|()| self.footing.check());
         if let Err(fault) = &done
             && is_final(fault)
@@ -160,11 +160,11 @@ impl Writer {
     }
 }
 
-fn answer(group: impl IntoIterator<Item = Box<dyn Errand<SqliteTx>>>, fault: Option<&StoreError>) {
+fn answer(group: impl IntoIterator<Item = Box<dyn StoreCommand<SqliteTx>>>, fault: Option<&StoreError>) {
     group.into_iter().for_each(|errand| errand.deliver(fault));
 }
 
-/// Whether the file can no longer be believed by this process.
+/// Whether this process can no longer trust the file.
 fn is_final(fault: &StoreError) -> bool {
     matches!(fault, StoreError::Damaged { .. } | StoreError::Removed)
 }

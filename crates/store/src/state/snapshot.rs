@@ -1,18 +1,18 @@
-//! Snapshots of what an agent keeps for itself.
+//! Snapshots of an agent's persistent values.
 //!
-//! Takes an agent; gives its values under an id, and puts them back. Promise: putting back is one transaction, makes new
-//! versions and forgets none, so that it can itself be taken back; an agent reaches its own snapshots only.
+//! Takes an agent; stores its values under an id, and restores them. Promise: restoring is one transaction, makes new
+//! versions and deletes none, so that it can be undone as well. An agent can use only its own snapshots.
 
 use std::collections::BTreeMap;
 
-use sluice_core::audit::Fact;
-use sluice_core::{Actor, AgentName, HoldId, Timestamp};
+use sluice_core::audit::AuditFact;
+use sluice_core::{Actor, AgentName, HoldId, UtcMillis};
 
-use super::{EVERYTHING, Shelf, Spot, decode};
+use super::{EVERYTHING, StateScope, StateSlot, decode};
 use crate::Store;
-use crate::desk::{Desk, Query, UseCase};
 use crate::error::StoreError;
-use crate::sql::{Row, Tx, params};
+use crate::sql::{SqlRow, StoreTx, params};
+use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
 
 /// Most snapshots of one agent.
 pub const SNAPSHOTS_OF_AGENT: u32 = 10;
@@ -31,28 +31,28 @@ const ADD: &str = "INSERT INTO state_snapshots (id, agent, created_at, items, si
 const OLDEST: &str = "DELETE FROM state_snapshots WHERE agent = ?1 AND id = \
      (SELECT MIN(id) FROM state_snapshots WHERE agent = ?1)";
 
-/// A snapshot, without what is in it.
+/// A snapshot, without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct StateSnapshot {
     /// Its id: that of the write that made it.
     pub id: HoldId,
     /// When it was made.
-    pub created_at: Timestamp,
+    pub created_at: UtcMillis,
     /// How many values it holds.
     pub items: u64,
     /// Their size in bytes.
     pub size: u64,
 }
 
-struct Make {
+struct MakeStateSnapshot {
     hold: HoldId,
     agent: AgentName,
 }
 
-impl UseCase for Make {
-    type Out = Snapshot;
+impl UseCase for MakeStateSnapshot {
+    type Out = StateSnapshot;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<Snapshot, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<StateSnapshot, StoreError> {
         if let Some(row) = desk.row(ONE, params![&self.agent, self.hold]).await? {
             return snapshot(row);
         }
@@ -69,33 +69,33 @@ impl UseCase for Make {
             desk.write(OLDEST, params![&self.agent]);
         }
         desk.write(ADD, params![self.hold, &self.agent, now, items, size, text]);
-        let mut fact = Fact::new("state.snapshot_made", Actor::Agent(self.agent.clone())).with("items", items);
+        let mut fact = AuditFact::new("state.snapshot_made", Actor::Agent(self.agent.clone())).with("items", items);
         fact.hold = Some(self.hold);
         desk.record(fact);
-        Ok(Snapshot { id: self.hold, created_at: now, items, size })
+        Ok(StateSnapshot { id: self.hold, created_at: now, items, size })
     }
 }
 
-/// What an agent keeps now.
-async fn present<T: Tx>(desk: &mut Desk<'_, T>, agent: &AgentName) -> Result<SnapshotContent, StoreError> {
-    let shelf = Shelf::Persistent(agent.clone());
+/// The present values of an agent.
+async fn present<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, agent: &AgentName) -> Result<SnapshotContent, StoreError> {
+    let shelf = StateScope::Persistent(agent.clone());
     let rows = desk.rows(EVERYTHING, params![shelf.word(), shelf.owner()]).await?;
     let items = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
-    Ok(items.into_iter().filter_map(super::Stored::there).map(|item| (item.key, item.value)).collect())
+    Ok(items.into_iter().filter_map(super::StateRow::there).map(|item| (item.key, item.value)).collect())
 }
 
-struct PutAll {
+struct ReplaceAgentState {
     hold: HoldId,
     agent: AgentName,
     content: SnapshotContent,
 }
 
-impl UseCase for PutAll {
-    /// How many values became others.
+impl UseCase for ReplaceAgentState {
+    /// How many values changed.
     type Out = u64;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<u64, StoreError> {
-        let shelf = Shelf::Persistent(self.agent.clone());
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<u64, StoreError> {
+        let shelf = StateScope::Persistent(self.agent.clone());
         let now = present(desk, &self.agent).await?;
         let gone = now.keys().filter(|key| !self.content.contains_key(*key)).map(|key| (key, None));
         let other = |(key, value): &(&String, &String)| now.get(*key) != Some(*value);
@@ -104,7 +104,7 @@ impl UseCase for PutAll {
         // Every row is read before the first one is written.
         let mut spots = Vec::with_capacity(changes.len());
         for (key, value) in &changes {
-            if let Ok(spot) = Spot::find(desk, &shelf, key, self.hold).await? {
+            if let Ok(spot) = StateSlot::find(desk, &shelf, key, self.hold).await? {
                 spots.push((spot, *value));
             }
         }
@@ -112,54 +112,55 @@ impl UseCase for PutAll {
         for (spot, value) in spots {
             spot.make(desk, value, None, &self.agent);
         }
-        let mut fact = Fact::new("state.snapshot_loaded", Actor::Agent(self.agent.clone())).with("changed", changed);
+        let mut fact =
+            AuditFact::new("state.snapshot_loaded", Actor::Agent(self.agent.clone())).with("changed", changed);
         fact.hold = Some(self.hold);
         desk.record(fact);
         Ok(changed)
     }
 }
 
-struct SnapshotsOf(AgentName);
+struct ListStateSnapshots(AgentName);
 
-impl Query for SnapshotsOf {
-    type Out = Vec<Snapshot>;
+impl StoreQuery for ListStateSnapshots {
+    type Out = Vec<StateSnapshot>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Snapshot>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<StateSnapshot>, StoreError> {
         tx.rows(ALL, &params![&self.0]).await?.into_iter().map(snapshot).collect()
     }
 }
 
-struct Content {
+struct GetSnapshotContent {
     agent: AgentName,
     id: HoldId,
 }
 
-impl Query for Content {
+impl StoreQuery for GetSnapshotContent {
     type Out = Option<SnapshotContent>;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<SnapshotContent>, StoreError> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Option<SnapshotContent>, StoreError> {
         let Some(row) = tx.rows(CONTENT, &params![&self.agent, self.id]).await?.into_iter().next() else {
             return Ok(None);
         };
         let mut row = row.of("state_snapshots");
         let text = row.text()?;
-        serde_json::from_str(&text).map(Some).map_err(|_| row.impossible("content that is no object of texts"))
+        serde_json::from_str(&text).map(Some).map_err(|_| row.impossible("content that is not an object of texts"))
     }
 }
 
-struct Present(AgentName);
+struct GetAgentState(AgentName);
 
-impl UseCase for Present {
+impl UseCase for GetAgentState {
     type Out = SnapshotContent;
 
-    async fn run<T: Tx>(&self, desk: &mut Desk<'_, T>) -> Result<SnapshotContent, StoreError> {
+    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<SnapshotContent, StoreError> {
         present(desk, &self.0).await
     }
 }
 
-fn snapshot(row: Row) -> Result<Snapshot, StoreError> {
+fn snapshot(row: SqlRow) -> Result<StateSnapshot, StoreError> {
     let mut row = row.of("state_snapshots");
-    Ok(Snapshot {
+    Ok(StateSnapshot {
         id: HoldId::from_bits(row.bits()?),
         created_at: row.time()?,
         items: row.count()?,
@@ -168,43 +169,44 @@ fn snapshot(row: Row) -> Result<Snapshot, StoreError> {
 }
 
 impl Store {
-    /// Keeps what an agent keeps now under the id of a write. Beyond the most there may be, the oldest one goes.
+    /// Stores the present values of an agent under the id of a write. Above the maximum number of snapshots, the oldest
+    /// is deleted.
     ///
     /// # Errors
-    /// When there is too much of it.
-    pub async fn make_snapshot(&self, hold: HoldId, agent: AgentName) -> Result<Snapshot, StoreError> {
-        self.submit(Make { hold, agent }).await
+    /// When the values are too large.
+    pub async fn make_snapshot(&self, hold: HoldId, agent: AgentName) -> Result<StateSnapshot, StoreError> {
+        self.submit(MakeStateSnapshot { hold, agent }).await
     }
 
     /// The snapshots of an agent, the newest first.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn snapshots(&self, agent: AgentName) -> Result<Vec<Snapshot>, StoreError> {
-        self.ask(SnapshotsOf(agent)).await
+    pub async fn snapshots(&self, agent: AgentName) -> Result<Vec<StateSnapshot>, StoreError> {
+        self.ask(ListStateSnapshots(agent)).await
     }
 
-    /// What is in a snapshot of an agent.
+    /// The content of a snapshot of an agent.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn snapshot_content(&self, agent: AgentName, id: HoldId) -> Result<Option<SnapshotContent>, StoreError> {
-        self.ask(Content { agent, id }).await
+        self.ask(GetSnapshotContent { agent, id }).await
     }
 
-    /// What an agent keeps now, all of it.
+    /// All present values of an agent.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn state_content(&self, agent: AgentName) -> Result<SnapshotContent, StoreError> {
-        self.submit(Present(agent)).await
+        self.submit(GetAgentState(agent)).await
     }
 
-    /// Makes what an agent keeps exactly this. Gives how many values became others.
+    /// Replaces the values of an agent with exactly these. Returns how many values changed.
     ///
     /// # Errors
     /// When it cannot be recorded.
     pub async fn put_state(&self, hold: HoldId, agent: AgentName, content: SnapshotContent) -> Result<u64, StoreError> {
-        self.submit(PutAll { hold, agent, content }).await
+        self.submit(ReplaceAgentState { hold, agent, content }).await
     }
 }

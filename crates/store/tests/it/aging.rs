@@ -1,13 +1,13 @@
-//! Databases of earlier releases: everything that was in them is there, on both engines, and new things go in.
+//! Databases of earlier releases: all their content is still there, on both engines, and new rows can be added.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sluice_core::Span;
-use sluice_store::Shelf;
-use sluice_testkit::postgres::Database;
-use sluice_testkit::{CountingIds, ManualClock, World};
+use sluice_core::Millis;
+use sluice_store::StateScope;
+use sluice_testkit::postgres::TestDatabase;
+use sluice_testkit::{CountingIds, ManualClock, TestStore};
 
 use crate::checker;
 use crate::damage::{edit, furnish, furnish_beside_writes, furnish_the_vault};
@@ -18,7 +18,7 @@ fn old(schema: i64) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/it/old/schema-{schema}.db"))
 }
 
-/// Writes the newest file anew. Only for a schema that was never released: a released one is kept as it is.
+/// Writes the newest file again. Only for a schema that was never released: the file of a released one never changes.
 #[test]
 #[ignore = "makes a file that is kept"]
 fn make_the_old_database() {
@@ -43,14 +43,14 @@ fn rules_from_before_activations_were_kept_stay_in_the_history() {
     edit(&path, "INSERT INTO policies VALUES ('later', '{}', 'operator:ana', 5)");
     edit(&path, "INSERT INTO policies VALUES ('earlier', '{}', 'operator:ana', 3)");
     let clock = ManualClock::default();
-    clock.advance(Span::from_mins(5));
-    let world = World::reopen(&path, &clock);
+    clock.advance(Millis::from_mins(5));
+    let world = TestStore::reopen(&path, &clock);
     let told = || -> Vec<String> {
         let history = world.wait(world.store.policy_history(10)).unwrap();
         history.into_iter().map(|line| line.version).collect()
     };
     assert_eq!(told(), ["later", "earlier"]);
-    world.wait(world.store.policy_loaded("earlier".into(), "{}".into(), crate::engines::operator())).unwrap();
+    world.wait(world.store.record_policy_loaded("earlier".into(), "{}".into(), crate::engines::operator())).unwrap();
     assert_eq!(told(), ["earlier", "later", "earlier"]);
 }
 
@@ -63,15 +63,15 @@ fn a_brake_among_the_freezes_of_people_becomes_its_connections_own() {
     edit(&path, "INSERT INTO freezes VALUES ('service', 'email', 'operator:ana', 'the connection is paused', 5)");
     edit(&path, "INSERT INTO freezes VALUES ('service', 'calendar', 'operator:ana', 'the connection is paused', 5)");
     let clock = ManualClock::default();
-    clock.advance(Span::from_mins(5));
-    let world = World::reopen(&path, &clock);
+    clock.advance(Millis::from_mins(5));
+    let world = TestStore::reopen(&path, &clock);
     let frozen = world.wait(world.store.freezes()).unwrap();
     let frozen: Vec<_> = frozen.iter().map(|one| (one.scope.to_string(), one.brake.is_some())).collect();
     assert_eq!(frozen, [("service calendar".to_owned(), false), ("service email".to_owned(), true)]);
 }
 
-/// A database of an old schema, in use: everything that was in it is there, and new things go in.
-fn has_everything(world: World, schema: i64) {
+/// A database of an old schema, in use: all its content is there, and new rows can be added.
+fn has_everything(world: TestStore, schema: i64) {
     checker::check(&world);
     let mut states = BTreeMap::<_, u32>::new();
     for hold in world.wait(world.store.holds(None, 100)).unwrap() {
@@ -81,7 +81,7 @@ fn has_everything(world: World, schema: i64) {
     assert_eq!(states, BTreeMap::from(expected));
     let mut new = world;
     new.ids = Arc::new(CountingIds::after(1_000_000));
-    new.held("newcomer", "written by this release");
+    new.admit_held("newcomer", "written by this release");
     if schema < 2 {
         furnish_beside_writes(&new);
     }
@@ -91,24 +91,24 @@ fn has_everything(world: World, schema: i64) {
     assert_eq!(new.wait(new.store.secrets()).unwrap().iter().map(|row| row.version).collect::<Vec<_>>(), [2]);
     assert_eq!(new.wait(new.store.egress_states(new.now())).unwrap()[0].breaker.refusals, 1);
     assert_eq!(new.wait(new.store.keys()).unwrap().len(), 1);
-    let plan = new.wait(new.store.state_get(Shelf::Shared, "plan".into(), None)).unwrap();
+    let plan = new.wait(new.store.state_get(StateScope::Shared, "plan".into(), None)).unwrap();
     assert_eq!(plan.map(|item| (item.value, item.version)), Some(("2".to_owned(), 2)));
     checker::check(&new);
 }
 
-/// The same rows on a server, under the schema of their time, as the migrations made it there.
+/// The same rows on a server, with the schema of their time, as the migrations created it there.
 #[test]
 fn an_old_database_on_a_server_is_brought_up_to_date_and_read() {
     for schema in 1..=sluice_store::SCHEMA {
-        let Some(database) = Database::fresh() else { return };
+        let Some(database) = TestDatabase::fresh() else { return };
         run_sql(database.url(), &as_it_was(schema));
         let clock = ManualClock::default();
-        clock.advance(Span::from_mins(5));
-        has_everything(World::server(database.url(), "gw-1", &clock), schema);
+        clock.advance(Millis::from_mins(5));
+        has_everything(TestStore::server(database.url(), "gw-1", &clock), schema);
     }
 }
 
-/// Statements that make a server's database of this schema with the rows of the kept file.
+/// Statements that create a server's database of this schema with the rows of the stored file.
 fn as_it_was(schema: i64) -> String {
     let mut text = "CREATE TABLE schema_version (version BIGINT NOT NULL);\n".to_owned();
     let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
@@ -129,7 +129,7 @@ fn as_it_was(schema: i64) -> String {
         let columns = rows.column_names().collect::<Vec<_>>().join(", ");
         let width = rows.column_count();
         let mut rows = rows.query([]).unwrap();
-        // Migrations put rows of their own into some.
+        // Migrations insert rows into some tables themselves.
         text += &format!("DELETE FROM {table};\n");
         while let Some(row) = rows.next().unwrap() {
             let values: Vec<String> = (0..width).map(|at| literal(row.get_ref(at).unwrap())).collect();
@@ -157,8 +157,8 @@ fn bring_up_to_date(schema: i64) {
     let path = folder.path().join("sluice.db");
     std::fs::copy(old(schema), &path).unwrap();
     let clock = ManualClock::default();
-    clock.advance(Span::from_mins(5));
-    let world = World::reopen(&path, &clock);
+    clock.advance(Millis::from_mins(5));
+    let world = TestStore::reopen(&path, &clock);
     has_everything(world, schema);
     assert_eq!(
         rusqlite::Connection::open(&path).unwrap().query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0)),

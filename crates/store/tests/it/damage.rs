@@ -1,31 +1,31 @@
-//! Damage: files that were cut, flipped, swapped, filled up or edited. Refused, or read as they were.
+//! Damage: files that were cut, flipped, swapped, filled up or edited are refused, or read as they were.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use sluice_core::audit::Sealed;
+use sluice_core::audit::SealedAuditEntry;
 use sluice_core::hold::Hold;
 use sluice_core::ids::{KeyId, MessageId, SecretId, SessionId};
-use sluice_core::throttle::Limits;
-use sluice_core::{AgentName, HoldId, NodeName, Span};
+use sluice_core::throttle::ConnectionLimits;
+use sluice_core::{AgentName, HoldId, Millis, NodeName};
 use sluice_store::{
-    Admission, AlertFilter, KeyKind, Message, NewKey, Outcome, Severity, Shelf, StateSet, StatedTask, Store,
-    StoreError, TaskSource,
+    AccessKeyKind, Admission, AlertFilter, AttemptOutcome, IssueKey, MessageSeverity, OutboxMessage, SetState,
+    StateScope, StatedTask, Store, StoreError, TaskSource,
 };
 use sluice_testkit::ids::SplitMix;
-use sluice_testkit::{CountingIds, ManualClock, World};
+use sluice_testkit::{CountingIds, ManualClock, TestStore};
 
 use crate::checker;
 use crate::contract::{egress, vault};
 use crate::engines::{WINDOW, agent, asked, code, operator, refused};
 
-/// What a refused file is refused with; anything else would be a guess.
+/// The codes a damaged file may be refused with; any other result would be a guess.
 const REFUSALS: [&str; 6] =
     ["store.damaged", "store.foreign_file", "store.newer_schema", "store.engine", "store.unavailable", "store.in_use"];
 
-/// Opens a store. A program that another test starts just now has our locks too until it begins; that passes.
+/// Opens a store. A program that another test is just starting holds our locks for a moment; that passes.
 fn open(path: &Path) -> Result<Store, StoreError> {
     let try_once = || Store::open_file(path, NodeName::new("gw-1").unwrap(), Arc::new(ManualClock::default()));
     for _ in 0..10_000 {
@@ -39,24 +39,24 @@ fn open(path: &Path) -> Result<Store, StoreError> {
 
 /// A database with writes in many states.
 pub fn furnish(path: &Path) {
-    let world = World::file(path);
+    let world = TestStore::file(path);
     for n in 0..4 {
-        world.held("clerk", &format!("{n} {}", "long enough to fill a page or two ".repeat(20)));
+        world.admit_held("clerk", &format!("{n} {}", "long enough to fill a page or two ".repeat(20)));
     }
     asked(&world, "scout", "asked");
-    let cancelled = world.held("scout", "cancelled");
+    let cancelled = world.admit_held("scout", "cancelled");
     world.wait(world.store.cancel(cancelled, agent("scout"))).unwrap();
-    world.held("scribe", "in doubt");
+    world.admit_held("scribe", "in doubt");
     world.clock.advance(WINDOW);
-    let due = world.wait(world.store.due(world.now(), 100)).unwrap();
+    let due = world.wait(world.store.due_holds(world.now(), 100)).unwrap();
     let last = due.iter().filter(|hold| hold.agent().as_str() == "scribe").cloned().collect::<Vec<_>>();
     world.wait(world.store.claim(world.claims(&last))).unwrap();
     let hold = world.hold(last[0].id);
     world.arm(&hold).unwrap();
-    world.finish(hold.id, hold.epoch, Outcome::Unclear).unwrap();
-    world.admit(Admission { delay: Span::from_secs(1), ..world.mail("porter", "dead") });
-    world.clock.advance(Span::from_secs(1));
-    let due = world.wait(world.store.due(world.now(), 100)).unwrap();
+    world.finish(hold.id, hold.epoch, AttemptOutcome::Unclear).unwrap();
+    world.admit(Admission { delay: Millis::from_secs(1), ..world.mail("porter", "dead") });
+    world.clock.advance(Millis::from_secs(1));
+    let due = world.wait(world.store.due_holds(world.now(), 100)).unwrap();
     let last = due.iter().filter(|hold| hold.agent().as_str() == "porter").cloned().collect::<Vec<_>>();
     world.wait(world.store.claim(world.claims(&last))).unwrap();
     world.finish(last[0].id, 1, refused()).unwrap();
@@ -65,18 +65,18 @@ pub fn furnish(path: &Path) {
     checker::check(&world);
 }
 
-/// What a gateway keeps besides writes.
-pub fn furnish_beside_writes(world: &World) {
+/// The other data of a gateway, besides writes.
+pub fn furnish_beside_writes(world: &TestStore) {
     let (store, clerk) = (&world.store, || AgentName::new("clerk").unwrap());
     world.wait(store.add_agent(clerk(), "reads mail".into(), operator())).unwrap();
-    let kind = KeyKind::Agent(clerk());
+    let kind = AccessKeyKind::Agent(clerk());
     let id = KeyId::mint(world.ids.as_ref());
-    let key = NewKey { id, kind, label: None, hash: [7; 32], expires_at: None, by: operator() };
+    let key = IssueKey { id, kind, label: None, hash: [7; 32], expires_at: None, by: operator() };
     world.wait(store.issue_key(key)).unwrap();
     let session = SessionId::mint(world.ids.as_ref());
     let task = StatedTask { text: "task".into(), by: TaskSource::Operator(operator()) };
     world.wait(store.open_session(session, clerk(), None, Some(task))).unwrap();
-    let set = |shelf: Shelf, value: &str| StateSet {
+    let set = |shelf: StateScope, value: &str| SetState {
         hold: HoldId::mint(world.ids.as_ref()),
         shelf,
         key: "plan".into(),
@@ -85,36 +85,36 @@ pub fn furnish_beside_writes(world: &World) {
         expected: None,
         quota: 1 << 20,
     };
-    for shelf in [Shelf::Session(session), Shelf::Persistent(clerk()), Shelf::Shared] {
+    for shelf in [StateScope::Session(session), StateScope::Persistent(clerk()), StateScope::Shared] {
         world.wait(store.state_set(set(shelf.clone(), "1"))).unwrap();
         world.wait(store.state_set(set(shelf, "2"))).unwrap();
     }
     let body = serde_json::json!({});
     let id = MessageId::mint(world.ids.as_ref());
-    let alert = Message { id, topic: "agent.alert".into(), severity: Severity::Warning, body };
+    let alert = OutboxMessage { id, topic: "agent.alert".into(), severity: MessageSeverity::Warning, body };
     world.wait(store.alert(alert, agent("clerk"))).unwrap();
 }
 
-/// A secret, and a way out that was used.
-pub fn furnish_the_vault(world: &World) {
+/// A secret, and an egress connection that was used.
+pub fn furnish_the_vault(world: &TestStore) {
     vault::begin(world);
     let id = SecretId::mint(world.ids.as_ref());
     for version in 1..=2 {
         world.wait(world.store.put_secret(vault::put(world, "mail/token", version, id))).unwrap();
     }
-    egress::take(world, Limits::default(), 1);
+    egress::take(world, ConnectionLimits::default(), 1);
     egress::heard(world, 429);
 }
 
-/// Everything a store can be read for.
+/// Everything that can be read from a store.
 #[derive(Debug, Clone, PartialEq)]
-struct Everything {
+struct StoreContents {
     holds: Vec<Hold>,
-    entries: Vec<Sealed>,
+    entries: Vec<SealedAuditEntry>,
     verified: bool,
 }
 
-fn read(store: &Store) -> Result<Everything, StoreError> {
+fn read(store: &Store) -> Result<StoreContents, StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let holds = store.holds(None, 1_000).await?;
@@ -123,37 +123,37 @@ fn read(store: &Store) -> Result<Everything, StoreError> {
         store.keys().await?;
         store.secrets().await?;
         store.secret_versions().await?;
-        store.egress_states(sluice_core::Timestamp::from_millis(0)).await?;
+        store.egress_states(sluice_core::UtcMillis::from_millis(0)).await?;
         store.agents().await?;
         store.alerts(AlertFilter::default(), None, 1_000).await?;
-        store.state_query(Shelf::Shared, String::new(), None, 1_000).await?;
-        store.outbox(sluice_core::Timestamp::from_millis(i64::MAX), 1_000).await?;
+        store.state_query(StateScope::Shared, String::new(), None, 1_000).await?;
+        store.due_messages(sluice_core::UtcMillis::from_millis(i64::MAX), 1_000).await?;
         let (mut entries, mut verified) = (Vec::new(), true);
         for (log, head) in store.logs().await? {
             let sealed = store.entries(log.clone(), 0, 100_000).await?;
             verified &= checker::verify(&log, head, &sealed).is_ok();
             entries.extend(sealed);
         }
-        Ok(Everything { holds, entries, verified })
+        Ok(StoreContents { holds, entries, verified })
     })
 }
 
 /// A copy of a database whose gateway was killed, so that its newest pages are only in the log beside it.
-fn killed_copy(folder: &Path) -> (PathBuf, Everything) {
+fn killed_copy(folder: &Path) -> (PathBuf, StoreContents) {
     let path = folder.join("original.db");
     furnish(&path);
     let store = open(&path).unwrap();
     let world_ids = CountingIds::after(10_000);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for n in 0..5 {
-        let mail = sluice_testkit::world::mail(&world_ids, "late", &n.to_string());
+        let mail = sluice_testkit::test_store::mail(&world_ids, "late", &n.to_string());
         runtime.block_on(store.admit(mail)).unwrap();
     }
     let all = read(&store).unwrap();
     assert!(all.verified);
     let copy = folder.join("copy.db");
     std::fs::copy(&path, &copy).unwrap();
-    // Without the room after the last frame: there is nothing in it to be damaged.
+    // Without the space after the last frame: there is nothing in it to be damaged.
     let mut log = std::fs::read(beside(&path, "-wal")).unwrap();
     let used = log.iter().rposition(|byte| *byte != 0).unwrap();
     log.truncate(32 + (used - 32).div_ceil(4096 + 24) * (4096 + 24));
@@ -167,7 +167,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name
 }
 
-/// Puts these bytes where a database would be.
+/// Writes these bytes where a database would be.
 fn lay(folder: &Path, database: &[u8], log: Option<&[u8]>) -> PathBuf {
     let path = folder.join("damaged.db");
     for suffix in ["-wal", "-shm", ".lock"] {
@@ -180,8 +180,8 @@ fn lay(folder: &Path, database: &[u8], log: Option<&[u8]>) -> PathBuf {
     path
 }
 
-/// What there is to read, or the code it was refused with.
-fn outcome(path: &Path) -> Result<Everything, &'static str> {
+/// The readable content, or the code it was refused with.
+fn outcome(path: &Path) -> Result<StoreContents, &'static str> {
     let found = open(path).and_then(|store| read(&store)).map_err(|error| error.code());
     if let Err(refusal) = &found {
         assert!(REFUSALS.contains(refusal), "{refusal}");
@@ -237,7 +237,7 @@ fn a_flipped_bit_is_found_or_changes_nothing_that_is_vouched_for() {
     let (copy, original) = killed_copy(folder.path());
     let (database, log) = (std::fs::read(&copy).unwrap(), std::fs::read(beside(&copy, "-wal")).unwrap());
     let undamaged = outcome(&lay(folder.path(), &database, Some(&log)));
-    assert!(undamaged.as_ref() == Ok(&original), "the copy itself is sound");
+    assert!(undamaged.as_ref() == Ok(&original), "the copy itself is undamaged");
     let actions: BTreeMap<_, _> = original.holds.iter().map(|hold| (hold.id, hold.action.clone())).collect();
     let (mut random, mut refused, mut unverified, mut older, mut unvouched) = (SplitMix::new(7), 0, 0, 0, 0);
     for flip in 0..200 {
@@ -258,14 +258,14 @@ fn a_flipped_bit_is_found_or_changes_nothing_that_is_vouched_for() {
         if !found.verified {
             unverified += 1;
         } else if found.entries != original.entries {
-            // SQLite drops the tail of a log that does not add up: an older state, whole in itself.
+            // SQLite drops the tail of a log that is not consistent: an older state, complete in itself.
             assert!(original.entries.starts_with(&found.entries), "a changed record verified");
             older += 1;
         } else if found.holds != original.holds {
             unvouched += 1;
         }
     }
-    // Columns outside the record (times, counts, policy names) have no checksum: seen, not hidden.
+    // Columns outside the audit log (times, counts, policy names) have no checksum: counted, not hidden.
     println!("refused {refused}, unverified {unverified}, older {older}, unvouched columns {unvouched}");
     assert!(refused + unverified + older > 10, "flips must have been noticed");
     assert!(unvouched < 20, "{unvouched}");
@@ -332,7 +332,7 @@ fn a_file_belongs_to_one_gateway_at_a_time() {
     open(&path).unwrap();
 }
 
-/// Runs statements on a file as nobody should.
+/// Runs statements on a file directly, which nobody should do.
 pub fn edit(path: &Path, statements: &str) {
     rusqlite::Connection::open(path).unwrap().execute_batch(statements).unwrap();
 }
@@ -345,7 +345,7 @@ fn a_row_that_cannot_be_is_never_read_as_something() {
     let whole = std::fs::read(&path).unwrap();
     let states = sluice_core::hold::diagram::states();
     let mut impossible: Vec<String> = Vec::new();
-    // Every state's word over columns of every other state, and every column a state does not have.
+    // Every state with the columns of every other state, and every column that a state does not have.
     for state in &states {
         impossible.push(format!("UPDATE holds SET state = '{}', approval = NULL, not_before = NULL, claim_node = 'x', \
              lease_until = NULL, since = NULL, rounds = NULL, code = NULL, receipt = NULL, actor = NULL, ended_at = NULL", state.word()));
@@ -409,21 +409,21 @@ fn a_row_that_cannot_be_is_never_read_as_something() {
         let path = lay(folder.path(), &whole, None);
         edit(&path, statement);
         let found = outcome(&path).map(|_| "read");
-        // Only open questions are listed, so one that calls itself answered is not read here.
+        // Only open requests are listed, so one whose row says that it was decided is not read here.
         let unread = statement.starts_with("UPDATE approvals SET state");
         assert!(found == Err("store.damaged") || unread && found.is_ok(), "{statement}: {found:?}");
     }
 }
 
-/// Whether this machine lets a test have a file system of its own.
-pub struct Disk(tempfile::TempDir);
+/// A small file system for a test, if this machine allows one.
+pub struct TmpfsDisk(tempfile::TempDir);
 
-impl Disk {
+impl TmpfsDisk {
     pub fn of(size: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mounted = mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "sluice-test"], folder.path());
         if !mounted {
-            sluice_testkit::skip("no file system of one's own here (needs root and mount)");
+            sluice_testkit::skip("no separate file system here (needs root and mount)");
         }
         mounted.then_some(Self(folder))
     }
@@ -437,7 +437,7 @@ fn mount(arguments: &[&str], folder: &Path) -> bool {
     Command::new("mount").args(arguments).arg(folder).output().is_ok_and(|run| run.status.success())
 }
 
-impl Drop for Disk {
+impl Drop for TmpfsDisk {
     fn drop(&mut self) {
         drop(Command::new("umount").arg("-l").arg(self.path()).output());
     }
@@ -445,13 +445,13 @@ impl Drop for Disk {
 
 #[test]
 fn a_full_disk_loses_nothing_acknowledged_and_goes_on_when_there_is_space() {
-    let Some(disk) = Disk::of("2m") else { return };
+    let Some(disk) = TmpfsDisk::of("2m") else { return };
     let ballast = disk.path().join("ballast");
     std::fs::write(&ballast, vec![1; 1200 * 1024]).unwrap();
     let path = disk.path().join("sluice.db");
-    let world = World::file(&path);
+    let world = TestStore::file(&path);
     let mut acknowledged = Vec::new();
-    let mut admit = |world: &World, n: usize| {
+    let mut admit = |world: &TestStore, n: usize| {
         let mail = world.mail(&format!("clerk-{n}"), &format!("{n} {}", "text ".repeat(400)));
         let id = mail.hold;
         world.wait(world.store.admit(mail)).map(|_| acknowledged.push(id)).map_err(|error| error.code())
@@ -470,14 +470,14 @@ fn a_full_disk_loses_nothing_acknowledged_and_goes_on_when_there_is_space() {
     assert_eq!(there, acknowledged, "exactly what was acknowledged");
     let clock = world.clock.clone();
     drop(world);
-    let world = World::reopen(&path, &clock);
+    let world = TestStore::reopen(&path, &clock);
     checker::check(&world);
     assert_eq!(world.wait(world.store.holds(None, 10_000)).unwrap().len(), acknowledged.len());
 }
 
 #[test]
 fn a_read_only_place_is_called_that() {
-    let Some(disk) = Disk::of("4m") else { return };
+    let Some(disk) = TmpfsDisk::of("4m") else { return };
     let path = disk.path().join("sluice.db");
     furnish(&path);
     assert!(mount(&["-o", "remount,ro"], disk.path()));

@@ -1,4 +1,4 @@
-//! The engines a test runs on, and short words for what most tests begin with.
+//! The engines a test runs on, and short helpers for the first steps of most tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -6,47 +6,48 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::Hold;
 use sluice_core::ids::MessageId;
-use sluice_core::{Actor, AgentName, ApprovalId, HoldId, PersonName, ServiceName, Span, Tier};
+use sluice_core::{Actor, AgentName, ApprovalId, HoldId, Millis, PersonName, ServiceName, Tier};
 use sluice_store::{
-    Abandoned, Admission, Admitted, Claimed, Evidence, Memory, Message, Outcome, Resolve, Settle, StoreError, Word,
+    AbandonedClaims, Admission, AdmissionOutcome, AttemptOutcome, HoldSettlement, LookupEvidence, MemoryDatabase,
+    OutboxMessage, ResolveDoubt, SettleHold, StoreError, WriteClaimOutcome,
 };
-use sluice_testkit::postgres::Database;
-use sluice_testkit::{CountingIds, ManualClock, World};
+use sluice_testkit::postgres::TestDatabase;
+use sluice_testkit::{CountingIds, ManualClock, TestStore};
 use tempfile::TempDir;
 
 use crate::checker;
 
 /// The undo window of an ordinary e-mail.
-pub const WINDOW: Span = Span::from_secs(30);
+pub const WINDOW: Millis = Millis::from_secs(30);
 
 /// A database that outlives the gateways on it.
-pub struct Place {
-    engine: Engine,
+pub struct StoreTestDatabase {
+    engine: StoreTestEngine,
     pub clock: ManualClock,
     ids: Arc<CountingIds>,
 }
 
-enum Engine {
-    Memory(Memory),
+enum StoreTestEngine {
+    Memory(MemoryDatabase),
     File(TempDir),
-    Server(Schema),
+    Server(StoreTestSchema),
 }
 
-/// A schema of its own in a database that tests running at the same time share: a fresh one is made
-/// in milliseconds, a fresh database in most of a second.
-pub struct Schema {
+/// A separate schema in a database that concurrent tests share: creating one takes milliseconds, creating a database
+/// takes most of a second.
+pub struct StoreTestSchema {
     url: String,
-    _database: Arc<Database>,
+    _database: Arc<TestDatabase>,
 }
 
-impl Schema {
+impl StoreTestSchema {
     pub fn fresh() -> Option<Self> {
-        static SHARED: Mutex<Weak<Database>> = Mutex::new(Weak::new());
+        static SHARED: Mutex<Weak<TestDatabase>> = Mutex::new(Weak::new());
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let database = match shared.upgrade() {
             Some(database) => database,
-            None => Arc::new(Database::fresh()?),
+            None => Arc::new(TestDatabase::fresh()?),
         };
         *shared = Arc::downgrade(&database);
         drop(shared);
@@ -60,7 +61,7 @@ impl Schema {
     }
 }
 
-/// Statements on a connection of their own.
+/// Runs statements on their own connection.
 pub fn run_sql(url: &str, statements: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -73,20 +74,20 @@ pub fn run_sql(url: &str, statements: &str) {
     });
 }
 
-impl Place {
+impl StoreTestDatabase {
     pub fn memory() -> Self {
-        Self::on(Engine::Memory(Memory::new().unwrap()))
+        Self::on(StoreTestEngine::Memory(MemoryDatabase::new().unwrap()))
     }
 
     pub fn file() -> Self {
-        Self::on(Engine::File(tempfile::tempdir().unwrap()))
+        Self::on(StoreTestEngine::File(tempfile::tempdir().unwrap()))
     }
 
     pub fn server() -> Option<Self> {
-        Schema::fresh().map(|schema| Self::on(Engine::Server(schema)))
+        StoreTestSchema::fresh().map(|schema| Self::on(StoreTestEngine::Server(schema)))
     }
 
-    fn on(engine: Engine) -> Self {
+    fn on(engine: StoreTestEngine) -> Self {
         Self { engine, clock: ManualClock::default(), ids: Arc::default() }
     }
 
@@ -100,41 +101,41 @@ impl Place {
         [Self::memory()].into_iter().chain(Self::server())
     }
 
-    pub fn clock_time(&self) -> sluice_core::Timestamp {
+    pub fn clock_time(&self) -> sluice_core::UtcMillis {
         sluice_core::Clock::now(&self.clock)
     }
 
-    /// A gateway, with ids that go on where the last one's ended.
-    pub fn open(&self, node: &str) -> World {
+    /// Opens a gateway, with ids that continue where the last one's ended.
+    pub fn open(&self, node: &str) -> TestStore {
         let mut world = match &self.engine {
-            Engine::Memory(memory) => World::on(memory, node, &self.clock),
-            Engine::File(folder) => World::reopen(&folder.path().join("sluice.db"), &self.clock),
-            Engine::Server(schema) => World::server(schema.url(), node, &self.clock),
+            StoreTestEngine::Memory(memory) => TestStore::on(memory, node, &self.clock),
+            StoreTestEngine::File(folder) => TestStore::reopen(&folder.path().join("sluice.db"), &self.clock),
+            StoreTestEngine::Server(schema) => TestStore::server(schema.url(), node, &self.clock),
         };
         world.ids = Arc::clone(&self.ids);
         world
     }
 }
 
-/// Runs a test on every engine and checks the record it leaves.
-pub fn everywhere(test: impl Fn(&World)) {
-    for place in Place::all() {
+/// Runs a test on every engine and checks the audit log it leaves.
+pub fn everywhere(test: impl Fn(&TestStore)) {
+    for place in StoreTestDatabase::all() {
         let world = place.open("gw-1");
         test(&world);
         checker::check(&world);
     }
 }
 
-/// As [`everywhere`], for tests that close the store and open it again.
-pub fn across_restarts(test: impl Fn(&Place) -> World) {
-    for place in Place::all() {
+/// Like [`everywhere`], for tests that close the store and open it again.
+pub fn across_restarts(test: impl Fn(&StoreTestDatabase) -> TestStore) {
+    for place in StoreTestDatabase::all() {
         checker::check(&test(&place));
     }
 }
 
-/// Two gateways on one database, wherever there can be two.
-pub fn with_two_nodes(test: impl Fn(&World, &World)) {
-    for place in Place::shared() {
+/// Two gateways on one database, on every engine that allows two.
+pub fn with_two_nodes(test: impl Fn(&TestStore, &TestStore)) {
+    for place in StoreTestDatabase::shared() {
         let (one, two) = (place.open("gw-1"), place.open("gw-2"));
         test(&one, &two);
         checker::check(&one);
@@ -153,90 +154,90 @@ pub fn service(name: &str) -> ServiceName {
     ServiceName::new(name).unwrap()
 }
 
-pub fn message(world: &World) -> MessageId {
+pub fn message(world: &TestStore) -> MessageId {
     MessageId::mint(world.ids.as_ref())
 }
 
-/// A mail that policy wants a person to see.
-pub fn question(world: &World, agent: &str, text: &str) -> Admission {
+/// A mail that policy requires a person to approve.
+pub fn question(world: &TestStore, agent: &str, text: &str) -> Admission {
     Admission { tier: Tier::ApprovalRequired, ..world.mail(agent, text) }
 }
 
-/// Asks, and gives the write and its question.
-pub fn asked(world: &World, agent: &str, text: &str) -> (HoldId, ApprovalId) {
+/// Makes an approval request, and gives the write and the request.
+pub fn asked(world: &TestStore, agent: &str, text: &str) -> (HoldId, ApprovalId) {
     match world.admit(question(world, agent, text)) {
-        Admitted::Awaiting { hold, approval, batch: false, .. } => (hold, approval),
+        AdmissionOutcome::Awaiting { hold, approval, batch: false, .. } => (hold, approval),
         other => panic!("nobody is asked: {other:?}"),
     }
 }
 
 /// A held write of an effect class.
-pub fn held_of(world: &World, class: EffectClass, text: &str) -> HoldId {
+pub fn held_of(world: &TestStore, class: EffectClass, text: &str) -> HoldId {
     match world.admit(Admission { class, ..world.mail("clerk", text) }) {
-        Admitted::Held { hold, .. } => hold,
+        AdmissionOutcome::Held { hold, .. } => hold,
         other => panic!("not held but {other:?}"),
     }
 }
 
 /// Claims the one write that is due.
-pub fn claimed(world: &World) -> Hold {
+pub fn claimed(world: &TestStore) -> Hold {
     let claimed = world.claim_due();
-    let [Claimed::Ours(hold)] = claimed.as_slice() else { panic!("{claimed:?}") };
+    let [WriteClaimOutcome::Ours(hold)] = claimed.as_slice() else { panic!("{claimed:?}") };
     hold.as_ref().clone()
 }
 
 /// Waits for the undo window to close, claims and arms the one write that is due.
-pub fn armed(world: &World) -> Hold {
+pub fn armed(world: &TestStore) -> Hold {
     world.clock.advance(WINDOW);
     let hold = claimed(world);
     world.arm(&hold).unwrap();
     world.hold(hold.id)
 }
 
-/// A write whose outcome is unclear.
-pub fn doubtful(world: &World, class: EffectClass) -> Hold {
+/// A write with an uncertain outcome.
+pub fn doubtful(world: &TestStore, class: EffectClass) -> Hold {
     held_of(world, class, "hello");
     let hold = armed(world);
-    world.finish(hold.id, hold.epoch, Outcome::Unclear).unwrap()
+    world.finish(hold.id, hold.epoch, AttemptOutcome::Unclear).unwrap()
 }
 
-pub fn not_done() -> Outcome {
-    Outcome::NotDone { code: "service.busy".into() }
+pub fn not_done() -> AttemptOutcome {
+    AttemptOutcome::NotDone { code: "service.busy".into() }
 }
 
-pub fn refused() -> Outcome {
-    Outcome::Refused { code: "service.refused".into() }
+pub fn refused() -> AttemptOutcome {
+    AttemptOutcome::Refused { code: "service.refused".into() }
 }
 
-pub fn resolve(world: &World, hold: &Hold, evidence: Evidence) -> Result<Hold, StoreError> {
-    let resolve = Resolve { hold: hold.id, version: hold.version, evidence, lookups: 3, message: message(world) };
+pub fn resolve(world: &TestStore, hold: &Hold, evidence: LookupEvidence) -> Result<Hold, StoreError> {
+    let resolve = ResolveDoubt { hold: hold.id, version: hold.version, evidence, lookups: 3, message: message(world) };
     world.wait(world.store.resolve(resolve))
 }
 
-pub fn settle(world: &World, hold: HoldId, word: Word) -> Result<Hold, StoreError> {
+pub fn settle(world: &TestStore, hold: HoldId, word: HoldSettlement) -> Result<Hold, StoreError> {
     settle_under(world, hold, word, Tier::Notify)
 }
 
-pub fn settle_under(world: &World, hold: HoldId, word: Word, tier: Tier) -> Result<Hold, StoreError> {
+pub fn settle_under(world: &TestStore, hold: HoldId, word: HoldSettlement, tier: Tier) -> Result<Hold, StoreError> {
     let approval = ApprovalId::mint(world.ids.as_ref());
     let version = world.hold(hold).version;
-    let (by, expiry, message) = (operator(), Span::from_hours(1), message(world));
-    world.wait(world.store.settle(Settle { hold, version, by, word, tier, approval, message, expiry }))
+    let (by, expiry, message) = (operator(), Millis::from_hours(1), message(world));
+    world.wait(world.store.settle(SettleHold { hold, version, by, word, tier, approval, message, expiry }))
 }
 
-pub fn recover(world: &World, which: Abandoned) -> Vec<HoldId> {
+pub fn recover(world: &TestStore, which: AbandonedClaims) -> Vec<HoldId> {
     world.wait(world.store.recover(which, 100, message(world))).unwrap()
 }
 
 /// Every message that is due, by topic.
-pub fn messages(world: &World, topic: &str) -> Vec<Message> {
-    let mut due = world.wait(world.store.outbox(world.now(), 1000)).unwrap();
+pub fn messages(world: &TestStore, topic: &str) -> Vec<OutboxMessage> {
+    let mut due = world.wait(world.store.due_messages(world.now(), 1000)).unwrap();
     due.extend(world.wait(world.store.untold_notices(world.now(), 1000)).unwrap());
     due.into_iter().map(|undelivered| undelivered.message).filter(|message| message.topic == topic).collect()
 }
 
 /// How many entries of a kind all logs together hold.
-pub fn recorded(world: &World, kind: &str) -> usize {
+pub fn recorded(world: &TestStore, kind: &str) -> usize {
     checker::entries(world).iter().filter(|entry| entry.fact.kind == kind).count()
 }
 
@@ -245,7 +246,7 @@ pub fn code<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> &'static str {
     answer.unwrap_err().code()
 }
 
-/// When each entry says it was made, in the order of the log.
-pub fn recorded_times(world: &World) -> Vec<sluice_core::Timestamp> {
+/// The times of all entries, in the order of the log.
+pub fn recorded_times(world: &TestStore) -> Vec<sluice_core::UtcMillis> {
     checker::entries(world).iter().map(|entry| entry.at).collect()
 }

@@ -1,4 +1,4 @@
-//! The store's contract, run on every engine; its model; and what is done to it on purpose.
+//! The store's contract, run on every engine; its model; and deliberate damage to it.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,44 +1,45 @@
-//! Races: two answers, a cancel against a release, two gateways at once. One wins, and the record knows who.
+//! Races: two decisions, a cancel against a release, two gateways at once. One wins, and the audit log says which.
 //!
-//! Real threads; on PostgreSQL two gateways, on SQLite two callers of one. The controls at the end do
-//! it the wrong way round and must be caught: without them, a test that never races would look the same.
+//! Real threads; on PostgreSQL two gateways, on SQLite two callers of one. The controls at the end do it wrongly and
+//! must be caught: without them, a test that never races would look the same.
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
 
 use futures_util::future::join_all;
-use sluice_core::approval::Answer;
-use sluice_core::batch::Window;
+use sluice_core::approval::ApprovalAnswer;
+use sluice_core::batch::SlidingWindow;
 use sluice_core::hold::Hold;
-use sluice_core::{ApprovalId, HoldId, Span, Tier};
+use sluice_core::{ApprovalId, HoldId, Millis, Tier};
 use sluice_store::{
-    Admission, Admitted, Arming, Cancelled, Claimed, Decided, Decision, Ruling, Scope, Store, StoreError,
+    Admission, AdmissionOutcome, ApprovalRuling, ArmWrite, CancelHoldOutcome, DecideApproval, DecisionOutcome,
+    FreezeTarget, Store, StoreError, WriteClaimOutcome,
 };
-use sluice_testkit::postgres::Database;
-use sluice_testkit::world::decision;
-use sluice_testkit::{ManualClock, World};
+use sluice_testkit::postgres::TestDatabase;
+use sluice_testkit::test_store::decision;
+use sluice_testkit::{ManualClock, TestStore};
 use tokio::runtime::Runtime;
 
-use crate::engines::{Place, WINDOW, agent, operator, recorded, run_sql};
+use crate::engines::{StoreTestDatabase, WINDOW, agent, operator, recorded, run_sql};
 use crate::{checker, engines};
 
 /// Races of each kind, on each engine.
 const RACES: usize = 5_000;
-/// How many a side has under way at once; also how often the winner can change.
+/// How many operations a side runs at once; also how often the winner can change.
 const AT_ONCE: usize = 25;
 
 /// Runs a test between two sides that share a database.
-fn between(test: impl Fn(&World, &Store, &Store)) {
-    let world = Place::file();
+fn between(test: impl Fn(&TestStore, &Store, &Store)) {
+    let world = StoreTestDatabase::file();
     let world = world.open("gw-1");
     test(&world, &world.store, &world.store);
     checker::check(&world);
     between_gateways(test);
 }
 
-/// As [`between`], where only gateways of their own can get in each other's way.
-fn between_gateways(test: impl Fn(&World, &Store, &Store)) {
-    let Some(place) = Place::server() else { return };
+/// Like [`between`], for engines where separate gateways can collide.
+fn between_gateways(test: impl Fn(&TestStore, &Store, &Store)) {
+    let Some(place) = StoreTestDatabase::server() else { return };
     let (one, two) = (place.open("gw-1"), place.open("gw-2"));
     test(&one, &one.store, &two.store);
     checker::check(&one);
@@ -48,11 +49,11 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-fn wide() -> Window {
-    Window { limit: u32::MAX, span: Span::from_mins(10) }
+fn wide() -> SlidingWindow {
+    SlidingWindow { limit: u32::MAX, span: Millis::from_mins(10) }
 }
 
-fn many(world: &World, tier: Tier) -> Vec<Admitted> {
+fn many(world: &TestStore, tier: Tier) -> Vec<AdmissionOutcome> {
     let mails: Vec<_> = (0..RACES)
         .map(|n| Admission { tier, window: wide(), allow_duplicate: true, ..world.mail("clerk", &n.to_string()) })
         .collect();
@@ -60,8 +61,8 @@ fn many(world: &World, tier: Tier) -> Vec<Admitted> {
     world.wait(join_all(mails.into_iter().map(admit)))
 }
 
-/// Both sides work through the same list at the same time, a handful at once. The right side takes
-/// every few handfuls in reverse, so that now one and now the other comes first.
+/// Both sides work through the same list at the same time, a few items at once. The right side sometimes takes them in
+/// reverse order, so that sometimes one and sometimes the other comes first.
 fn race<T: Sync, L: Send, R: Send>(
     list: &[T],
     left: impl Fn(&Runtime, &[T]) -> Vec<L> + Sync,
@@ -86,12 +87,12 @@ fn race<T: Sync, L: Send, R: Send>(
     })
 }
 
-fn yes(approval: ApprovalId) -> Decision {
-    decision(approval, Ruling::Allow { answer: Answer::Once, note: None })
+fn yes(approval: ApprovalId) -> DecideApproval {
+    decision(approval, ApprovalRuling::Allow { answer: ApprovalAnswer::Once, note: None })
 }
 
-fn no(approval: ApprovalId) -> Decision {
-    Decision { by: operator(), ..decision(approval, Ruling::Deny { note: None }) }
+fn no(approval: ApprovalId) -> DecideApproval {
+    DecideApproval { by: operator(), ..decision(approval, ApprovalRuling::Deny { note: None }) }
 }
 
 #[test]
@@ -100,14 +101,16 @@ fn of_two_answers_at_once_exactly_one_counts() {
         let questions: Vec<(HoldId, ApprovalId)> = many(world, Tier::ApprovalRequired)
             .into_iter()
             .map(|admitted| match admitted {
-                Admitted::Awaiting { hold, approval, .. } => (hold, approval),
+                AdmissionOutcome::Awaiting { hold, approval, .. } => (hold, approval),
                 other => panic!("{other:?}"),
             })
             .collect();
         let answer =
-            |store: &Store, runtime: &Runtime, few: &[(HoldId, ApprovalId)], how: fn(ApprovalId) -> Decision| {
+            |store: &Store, runtime: &Runtime, few: &[(HoldId, ApprovalId)], how: fn(ApprovalId) -> DecideApproval| {
                 let decide = |&(_, approval): &(HoldId, ApprovalId)| store.decide(how(approval));
-                let counts = |decided: Result<Decided, StoreError>| matches!(decided.unwrap(), Decided::Now { .. });
+                let counts = |decided: Result<DecisionOutcome, StoreError>| {
+                    matches!(decided.unwrap(), DecisionOutcome::Now { .. })
+                };
                 runtime.block_on(join_all(few.iter().map(decide))).into_iter().map(counts).collect()
             };
         let won = race(
@@ -126,18 +129,18 @@ fn of_two_answers_at_once_exactly_one_counts() {
     });
 }
 
-fn states(world: &World) -> std::collections::BTreeMap<HoldId, &'static str> {
+fn states(world: &TestStore) -> std::collections::BTreeMap<HoldId, &'static str> {
     let holds = world.wait(world.store.holds(None, 1_000_000)).unwrap();
     holds.into_iter().map(|hold| (hold.id, hold.state.word())).collect()
 }
 
-/// Claims and arms: a permit is the moment from which something may leave.
-fn release(world: &World, store: &Store, runtime: &Runtime, few: &[Hold]) -> Vec<bool> {
+/// Claims and arms: with the permit, something may leave.
+fn release(world: &TestStore, store: &Store, runtime: &Runtime, few: &[Hold]) -> Vec<bool> {
     let claimed = runtime.block_on(store.claim(world.claims(few))).unwrap();
-    let arm = |claimed: Claimed| async move {
-        let Claimed::Ours(hold) = claimed else { return false };
+    let arm = |claimed: WriteClaimOutcome| async move {
+        let WriteClaimOutcome::Ours(hold) = claimed else { return false };
         let wire = hold.action.digest();
-        let arming = Arming { hold: hold.id, epoch: hold.epoch, wire, handle: None, before: None };
+        let arming = ArmWrite { hold: hold.id, epoch: hold.epoch, wire, handle: None, before: None };
         match store.arm(arming).await {
             Ok(_) => true,
             Err(StoreError::Fenced) => false,
@@ -152,14 +155,16 @@ fn what_is_cancelled_is_never_permitted_to_leave() {
     between(|world, one, two| {
         many(world, Tier::Notify);
         world.clock.advance(WINDOW);
-        let due = world.wait(world.store.due(world.now(), u32::MAX)).unwrap();
+        let due = world.wait(world.store.due_holds(world.now(), u32::MAX)).unwrap();
         assert_eq!(due.len(), RACES);
         let won = race(
             &due,
             |runtime, few| release(world, one, runtime, few),
             |runtime, few| {
                 let cancel = |hold: &Hold| two.cancel(hold.id, agent("clerk"));
-                let stopped = |answer: Result<Cancelled, StoreError>| matches!(answer.unwrap(), Cancelled::Stopped(_));
+                let stopped = |answer: Result<CancelHoldOutcome, StoreError>| {
+                    matches!(answer.unwrap(), CancelHoldOutcome::Stopped(_))
+                };
                 runtime.block_on(join_all(few.iter().map(cancel))).into_iter().map(stopped).collect()
             },
         );
@@ -196,8 +201,8 @@ fn one_key_at_two_gateways_is_one_write() {
             |runtime, few| admit(two, runtime, few.iter().map(|(_, right)| right.clone()).collect()),
         );
         for answer in answers {
-            let ((Admitted::Held { hold: first, .. }, Admitted::Again { hold: same, .. })
-            | (Admitted::Again { hold: same, .. }, Admitted::Held { hold: first, .. })) = answer
+            let ((AdmissionOutcome::Held { hold: first, .. }, AdmissionOutcome::Again { hold: same, .. })
+            | (AdmissionOutcome::Again { hold: same, .. }, AdmissionOutcome::Held { hold: first, .. })) = answer
             else {
                 panic!("{answer:?}")
             };
@@ -216,7 +221,7 @@ fn a_window_is_not_wider_for_an_agent_that_asks_two_gateways() {
                 .collect();
             let admit = |store: &Store, runtime: &Runtime, mails: Vec<Admission>| -> Vec<bool> {
                 let answers = runtime.block_on(join_all(mails.into_iter().map(|mail| store.admit(mail))));
-                answers.into_iter().map(|answer| matches!(answer.unwrap(), Admitted::Held { .. })).collect()
+                answers.into_iter().map(|answer| matches!(answer.unwrap(), AdmissionOutcome::Held { .. })).collect()
             };
             let answers = race(
                 &mails,
@@ -231,9 +236,10 @@ fn a_window_is_not_wider_for_an_agent_that_asks_two_gateways() {
 
 #[test]
 fn two_gateways_admit_for_many_agents_at_once_without_blocking_each_other() {
-    let Some(database) = Database::fresh() else { return };
+    let Some(database) = TestDatabase::fresh() else { return };
     let clock = ManualClock::default();
-    let (one, mut two) = (World::server(database.url(), "gw-1", &clock), World::server(database.url(), "gw-2", &clock));
+    let (one, mut two) =
+        (TestStore::server(database.url(), "gw-1", &clock), TestStore::server(database.url(), "gw-2", &clock));
     two.ids = std::sync::Arc::clone(&one.ids);
     let mails = |side: &str| -> Vec<Admission> {
         let mail = |n: usize| Admission {
@@ -298,12 +304,12 @@ fn when_a_freeze_returns_it_has_named_everything_that_may_still_leave() {
                 world.admit(mail);
             }
             world.clock.advance(WINDOW);
-            let due = world.wait(world.store.due(world.now(), 100)).unwrap();
+            let due = world.wait(world.store.due_holds(world.now(), 100)).unwrap();
             let claimed = world.wait(world.store.claim(world.claims(&due))).unwrap();
             let ours: Vec<Hold> = claimed
                 .into_iter()
                 .map(|claimed| match claimed {
-                    Claimed::Ours(hold) => *hold,
+                    WriteClaimOutcome::Ours(hold) => *hold,
                     other => panic!("{other:?}"),
                 })
                 .collect();
@@ -312,13 +318,13 @@ fn when_a_freeze_returns_it_has_named_everything_that_may_still_leave() {
                 let frozen = scope.spawn(|| {
                     let runtime = runtime();
                     start.wait();
-                    runtime.block_on(two.freeze(Scope::All, operator(), "now".into())).unwrap()
+                    runtime.block_on(two.freeze(FreezeTarget::All, operator(), "now".into())).unwrap()
                 });
                 let runtime = runtime();
                 start.wait();
                 let arm = |hold: &Hold| {
                     let (wire, epoch) = (hold.action.digest(), hold.epoch);
-                    let arming = Arming { hold: hold.id, epoch, wire, handle: None, before: None };
+                    let arming = ArmWrite { hold: hold.id, epoch, wire, handle: None, before: None };
                     runtime.block_on(one.arm(arming)).is_ok()
                 };
                 let armed: BTreeSet<_> = ours.iter().filter(|hold| arm(hold)).map(|hold| hold.id).collect();
@@ -330,13 +336,13 @@ fn when_a_freeze_returns_it_has_named_everything_that_may_still_leave() {
                 world.finish(hold.id, hold.epoch, outcome).unwrap();
                 world.wait(world.store.cancel(hold.id, operator())).unwrap();
             }
-            world.wait(world.store.unfreeze(Scope::All, operator())).unwrap();
+            world.wait(world.store.unfreeze(FreezeTarget::All, operator())).unwrap();
         }
     });
 }
 
-/// How many of these rows end with more than one recorded decision when two deciders first look and
-/// then write. With `careful`, the write says which state it expects.
+/// How many of these rows end with more than one recorded decision when two deciders first read and then write. With
+/// `careful`, the write says which state it expects.
 fn naive(rows: usize, careful: bool, decide: impl Fn(usize, &str, &Barrier) + Sync, count: impl Fn() -> i64) -> i64 {
     let write = if careful { "AND state = 'pending'" } else { "" };
     let meet = Barrier::new(2);
@@ -388,7 +394,7 @@ fn control_on_sqlite_looking_before_writing_lets_two_answers_win() {
 #[test]
 fn control_on_postgres_looking_before_writing_lets_two_answers_win() {
     for (careful, expected) in [(false, 100), (true, 0)] {
-        let Some(schema) = engines::Schema::fresh() else { return };
+        let Some(schema) = engines::StoreTestSchema::fresh() else { return };
         run_sql(
             schema.url(),
             "CREATE TABLE a (id INT PRIMARY KEY, state TEXT); CREATE TABLE decisions (id INT); \

@@ -1,4 +1,4 @@
-//! PostgreSQL: connections that break at the worst moment, and gateways that share a name.
+//! PostgreSQL: connections that break at the worst moment, and gateways with the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -6,39 +6,39 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-use sluice_core::batch::Window;
-use sluice_core::{HoldId, Span};
-use sluice_store::{Admission, Admitted};
-use sluice_testkit::postgres::Database;
-use sluice_testkit::{ManualClock, World};
+use sluice_core::batch::SlidingWindow;
+use sluice_core::{HoldId, Millis};
+use sluice_store::{Admission, AdmissionOutcome};
+use sluice_testkit::postgres::TestDatabase;
+use sluice_testkit::{ManualClock, TestStore};
 
 use crate::engines::{code, recorded, run_sql};
 use crate::{checker, engines};
 
 const PASS: u8 = 0;
-/// The next COMMIT reaches the server, its answer does not come back.
+/// The next COMMIT reaches the server, but its answer does not come back.
 const LOSE_ANSWER: u8 = 1;
 /// The next COMMIT does not reach the server.
 const LOSE_COMMIT: u8 = 2;
-/// A simple query with the one word.
+/// A simple query with only this word.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 
-/// A line to the server that can be cut at an exact place.
-struct Line {
+/// A connection to the server that can be cut at an exact place.
+struct CuttableConnection {
     url: String,
     next: Arc<AtomicU8>,
     cuts: Arc<AtomicUsize>,
 }
 
-impl Line {
-    fn to(database: &Database) -> Self {
+impl CuttableConnection {
+    fn to(database: &TestDatabase) -> Self {
         let (head, rest) = database.url().split_once('@').unwrap();
         let (address, path) = rest.split_once('/').unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("{head}@{}/{path}", listener.local_addr().unwrap());
         let line = Self { url, next: Arc::default(), cuts: Arc::default() };
         let (address, next, cuts) = (address.to_owned(), Arc::clone(&line.next), Arc::clone(&line.cuts));
-        // Lives as long as the test's process; every pump ends with its connection.
+        // Lives as long as the test process; every pump ends with its connection.
         std::thread::spawn(move || {
             for near in listener.incoming() {
                 let (Ok(near), Ok(far)) = (near, TcpStream::connect(&address)) else { continue };
@@ -97,9 +97,9 @@ fn pump(near: TcpStream, far: TcpStream, next: &Arc<AtomicU8>, cuts: &Arc<Atomic
 
 #[test]
 fn a_cut_on_either_side_of_commit_is_one_write_and_the_caller_knows() {
-    let Some(database) = Database::fresh() else { return };
-    let line = Line::to(&database);
-    let world = World::server(&line.url, "gw-1", &ManualClock::default());
+    let Some(database) = TestDatabase::fresh() else { return };
+    let line = CuttableConnection::to(&database);
+    let world = TestStore::server(&line.url, "gw-1", &ManualClock::default());
     let mut ids = Vec::new();
     for round in 0..10 {
         for cut in [LOSE_ANSWER, LOSE_COMMIT] {
@@ -108,7 +108,7 @@ fn a_cut_on_either_side_of_commit_is_one_write_and_the_caller_knows() {
             let mail = world.mail(&format!("clerk-{round}-{cut}"), "hello");
             ids.push(mail.hold);
             let admitted = world.wait(world.store.admit(mail));
-            assert!(matches!(admitted, Ok(Admitted::Held { .. })), "{admitted:?}");
+            assert!(matches!(admitted, Ok(AdmissionOutcome::Held { .. })), "{admitted:?}");
             assert_eq!(line.cuts(), before + 1, "the line was cut where it should be");
         }
     }
@@ -122,10 +122,10 @@ fn a_cut_on_either_side_of_commit_is_one_write_and_the_caller_knows() {
 #[test]
 fn connections_cut_under_load_lose_nothing_and_double_nothing() {
     const CUTS: usize = 120;
-    let Some(database) = Database::fresh() else { return };
-    let world = World::server(database.url(), "gw-1", &ManualClock::default());
+    let Some(database) = TestDatabase::fresh() else { return };
+    let world = TestStore::server(database.url(), "gw-1", &ManualClock::default());
     let (stop, admitted) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let window = Window { limit: u32::MAX, span: Span::from_mins(10) };
+    let window = SlidingWindow { limit: u32::MAX, span: Millis::from_mins(10) };
     let (acknowledged, unknown) = std::thread::scope(|scope| {
         let callers: Vec<_> = (0..3)
             .map(|caller| {
@@ -160,12 +160,12 @@ fn connections_cut_under_load_lose_nothing_and_double_nothing() {
             let (client, connection) = tokio_postgres::connect(database.url(), tokio_postgres::NoTls).await.unwrap();
             let cutting = async {
                 for cut in 0..CUTS {
-                    // Between two cuts at least one write gets through, or nothing would be proved.
+                    // Between two cuts at least one write must succeed, or the test would prove nothing.
                     let seen = admitted.load(Ordering::SeqCst);
                     while admitted.load(Ordering::SeqCst) == seen {
                         client.batch_execute("SELECT pg_sleep(0.001)").await.unwrap();
                     }
-                    // A few milliseconds that differ: the cut lands anywhere in a transaction, or between two.
+                    // A few milliseconds, varied: the cut falls anywhere in a transaction, or between two.
                     let (pause, backend) = (cut % 7, world.store.backend().unwrap());
                     let cut = format!("SELECT pg_sleep(0.00{pause}), pg_terminate_backend({backend})");
                     client.batch_execute(&cut).await.unwrap();
@@ -184,7 +184,7 @@ fn connections_cut_under_load_lose_nothing_and_double_nothing() {
             },
         )
     });
-    // The record has one birth for each write there is; the checker compares both.
+    // The audit log has one admission for each write; the checker compares both.
     checker::check(&world);
     let there: BTreeMap<HoldId, _> =
         world.wait(world.store.holds(None, 1_000_000)).unwrap().into_iter().map(|hold| (hold.id, hold)).collect();
@@ -199,35 +199,35 @@ fn connections_cut_under_load_lose_nothing_and_double_nothing() {
 
 #[test]
 fn of_two_gateways_with_one_name_the_older_is_fenced() {
-    let Some(database) = Database::fresh() else { return };
+    let Some(database) = TestDatabase::fresh() else { return };
     let clock = ManualClock::default();
-    let old = World::server(database.url(), "gw-1", &clock);
-    old.held("clerk", "before");
-    let mut new = World::server(database.url(), "gw-1", &clock);
+    let old = TestStore::server(database.url(), "gw-1", &clock);
+    old.admit_held("clerk", "before");
+    let mut new = TestStore::server(database.url(), "gw-1", &clock);
     new.ids = Arc::clone(&old.ids);
     assert_eq!(code(old.wait(old.store.admit(old.mail("clerk", "from the old one")))), "store.node_taken");
-    new.held("clerk", "from the new one");
-    assert_eq!(code(old.wait(old.store.started("0.1.0"))), "store.node_taken");
+    new.admit_held("clerk", "from the new one");
+    assert_eq!(code(old.wait(old.store.record_start("0.1.0"))), "store.node_taken");
     assert_eq!(old.wait(old.store.holds(None, 9)).unwrap().len(), 2, "reading still works");
     checker::check(&new);
 }
 
 #[test]
 fn a_database_that_defaults_to_forgetting_is_not_believed() {
-    let Some(database) = Database::fresh() else { return };
+    let Some(database) = TestDatabase::fresh() else { return };
     let name = database.url().rsplit_once('/').unwrap().1;
     run_sql(database.url(), &format!("ALTER DATABASE {name} SET synchronous_commit = off"));
-    // Our sessions ask for durable commits themselves; what they read back decides.
-    let world = World::server(database.url(), "gw-1", &ManualClock::default());
-    world.held("clerk", "hello");
+    // Our sessions request durable commits themselves; the value they read back decides.
+    let world = TestStore::server(database.url(), "gw-1", &ManualClock::default());
+    world.admit_held("clerk", "hello");
     let ours = "DO $$ DECLARE mode TEXT; BEGIN SHOW synchronous_commit INTO mode; ASSERT mode = 'off'; END $$";
     run_sql(database.url(), ours);
 }
 
 #[test]
 fn a_newer_schema_is_refused() {
-    let Some(database) = Database::fresh() else { return };
-    drop(World::server(database.url(), "gw-1", &ManualClock::default()));
+    let Some(database) = TestDatabase::fresh() else { return };
+    drop(TestStore::server(database.url(), "gw-1", &ManualClock::default()));
     run_sql(database.url(), &format!("INSERT INTO schema_version VALUES ({})", sluice_store::SCHEMA + 1));
     let node = sluice_core::NodeName::new("gw-1").unwrap();
     assert_eq!(code(sluice_store::Store::open_server(database.url(), node)), "store.newer_schema");
@@ -235,47 +235,47 @@ fn a_newer_schema_is_refused() {
 
 #[test]
 fn a_store_can_be_opened_from_within_a_runtime_and_keeps_the_servers_time() {
-    let Some(schema) = engines::Schema::fresh() else { return };
+    let Some(schema) = engines::StoreTestSchema::fresh() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let node = sluice_core::NodeName::new("gw-1").unwrap();
         let store = sluice_store::Store::open_server(schema.url(), node).unwrap();
         let ids = sluice_testkit::CountingIds::default();
-        let admission = sluice_testkit::world::mail(&ids, "clerk", "hello");
+        let admission = sluice_testkit::test_store::mail(&ids, "clerk", "hello");
         let id = admission.hold;
         store.admit(admission).await.unwrap();
         let admitted_at = store.hold(id).await.unwrap().unwrap().admitted_at;
-        assert!(admitted_at > sluice_core::Timestamp::from_millis(1_750_000_000_000), "{admitted_at}");
+        assert!(admitted_at > sluice_core::UtcMillis::from_millis(1_750_000_000_000), "{admitted_at}");
     });
 }
 
-/// Everything a node can be asked to do while something is missing.
-fn refused(world: &World) {
+/// Everything that a node refuses while something is missing.
+fn refused(world: &TestStore) {
     assert_eq!(code(world.wait(world.store.admit(world.mail("clerk", "refused")))), "store.unavailable");
-    assert_eq!(code(world.wait(world.store.beat())), "store.unavailable");
+    assert_eq!(code(world.wait(world.store.record_heartbeat())), "store.unavailable");
     let stop = world.store.stop_lane();
     let by = sluice_core::Actor::Node(world.store.node().clone());
-    assert_eq!(code(world.wait(stop.freeze(sluice_store::Scope::All, by, String::new()))), "store.unavailable");
+    assert_eq!(code(world.wait(stop.freeze(sluice_store::FreezeTarget::All, by, String::new()))), "store.unavailable");
     assert_eq!(code(world.wait(world.store.holds(None, 9))), "store.unavailable", "also reading");
 }
 
 #[test]
 fn a_server_that_lacks_one_acknowledged_write_is_noticed_before_anything_is_done_on_it() {
-    let Some(database) = Database::fresh() else { return };
-    let world = World::server(database.url(), "gw-1", &ManualClock::default());
-    let kept = world.held("clerk", "kept");
+    let Some(database) = TestDatabase::fresh() else { return };
+    let world = TestStore::server(database.url(), "gw-1", &ManualClock::default());
+    let kept = world.admit_held("clerk", "kept");
     database.keep_copy();
-    let lost = world.held("clerk", "lost");
-    assert_eq!(world.store.missing_ground(), None, "a cut is no loss");
+    let lost = world.admit_held("clerk", "lost");
+    assert_eq!(world.store.missing_acknowledged(), None, "a cut is no loss");
     database.fail_over();
     refused(&world);
-    let missing = world.store.missing_ground().unwrap();
+    let missing = world.store.missing_acknowledged().unwrap();
     assert!(missing.iter().any(|finding| finding.kind.code() == "recovery.log_behind"), "{missing:?}");
-    // Asked again, it still says no: nothing but the record of it goes on.
+    // It refuses again: only recording the loss is allowed.
     refused(&world);
     let message = sluice_core::ids::MessageId::mint(world.ids.as_ref());
     assert!(world.wait(world.store.suspect(missing, message)).unwrap());
-    assert_eq!(world.store.missing_ground(), None);
+    assert_eq!(world.store.missing_acknowledged(), None);
     assert_eq!(code(world.wait(world.store.admit(world.mail("clerk", "frozen")))), "freeze.active");
     let there: BTreeSet<HoldId> =
         world.wait(world.store.holds(None, 9)).unwrap().into_iter().map(|hold| hold.id).collect();
@@ -283,42 +283,42 @@ fn a_server_that_lacks_one_acknowledged_write_is_noticed_before_anything_is_done
     assert_eq!(recorded(&world, "recovery.suspected"), 1);
     let by = sluice_core::Actor::Node(world.store.node().clone());
     world
-        .wait(world.store.stop_lane().freeze(sluice_store::Scope::All, by, "also the stop lane goes on".into()))
+        .wait(world.store.stop_lane().freeze(sluice_store::FreezeTarget::All, by, "also the stop lane goes on".into()))
         .unwrap();
     checker::check(&world);
 }
 
 #[test]
 fn a_copy_from_before_the_start_or_before_the_node_is_noticed_too() {
-    let Some(database) = Database::fresh() else { return };
+    let Some(database) = TestDatabase::fresh() else { return };
     let clock = ManualClock::default();
-    let other = World::server(database.url(), "gw-0", &clock);
+    let other = TestStore::server(database.url(), "gw-0", &clock);
     for earlier in [false, true] {
         if earlier {
-            drop(World::server(database.url(), "gw-1", &clock));
+            drop(TestStore::server(database.url(), "gw-1", &clock));
         }
         database.keep_copy();
-        let world = World::server(database.url(), "gw-1", &clock);
+        let world = TestStore::server(database.url(), "gw-1", &clock);
         database.fail_over();
-        // Nothing was written since the start; the start itself is what is missing.
-        assert_eq!(code(world.wait(world.store.beat())), "store.unavailable", "{earlier}");
-        assert!(world.store.missing_ground().is_some(), "{earlier}");
+        // Nothing was written since the start; the start itself is missing.
+        assert_eq!(code(world.wait(world.store.record_heartbeat())), "store.unavailable", "{earlier}");
+        assert!(world.store.missing_acknowledged().is_some(), "{earlier}");
         let message = sluice_core::ids::MessageId::mint(other.ids.as_ref());
-        world.wait(world.store.suspect(world.store.missing_ground().unwrap(), message)).unwrap();
-        world.wait(world.store.beat()).unwrap();
+        world.wait(world.store.suspect(world.store.missing_acknowledged().unwrap(), message)).unwrap();
+        world.wait(world.store.record_heartbeat()).unwrap();
     }
 }
 
 #[test]
 fn a_plain_cut_goes_on_by_itself() {
-    let Some(database) = Database::fresh() else { return };
-    let world = World::server(database.url(), "gw-1", &ManualClock::default());
+    let Some(database) = TestDatabase::fresh() else { return };
+    let world = TestStore::server(database.url(), "gw-1", &ManualClock::default());
     for n in 0..4 {
-        world.held("clerk", &n.to_string());
+        world.admit_held("clerk", &n.to_string());
         database.cut();
     }
-    world.held("clerk", "after");
-    assert_eq!(world.store.missing_ground(), None);
+    world.admit_held("clerk", "after");
+    assert_eq!(world.store.missing_acknowledged(), None);
     assert_eq!(world.store.take_server_change(), None, "the same server");
     assert_eq!(world.wait(world.store.holds(None, 9)).unwrap().len(), 5);
     checker::check(&world);
@@ -326,17 +326,18 @@ fn a_plain_cut_goes_on_by_itself() {
 
 #[test]
 fn what_another_node_lost_is_noticed_by_whoever_has_seen_it() {
-    let Some(database) = Database::fresh() else { return };
+    let Some(database) = TestDatabase::fresh() else { return };
     let clock = ManualClock::default();
-    let (idle, busy) = (World::server(database.url(), "gw-1", &clock), World::server(database.url(), "gw-2", &clock));
-    busy.held("clerk", "kept");
+    let (idle, busy) =
+        (TestStore::server(database.url(), "gw-1", &clock), TestStore::server(database.url(), "gw-2", &clock));
+    busy.admit_held("clerk", "kept");
     database.keep_copy();
-    busy.held("clerk", "lost");
+    busy.admit_held("clerk", "lost");
     let node = idle.store.node().clone();
     idle.wait(idle.store.recovery_facts(node, BTreeMap::new())).unwrap();
     database.fail_over();
-    assert_eq!(code(idle.wait(idle.store.beat())), "store.unavailable");
-    let missing = idle.store.missing_ground().unwrap();
+    assert_eq!(code(idle.wait(idle.store.record_heartbeat())), "store.unavailable");
+    let missing = idle.store.missing_acknowledged().unwrap();
     assert!(
         missing.iter().any(|finding| finding.log.as_ref().is_some_and(|log| log.as_str() == "gw-2")),
         "{missing:?}"
@@ -345,14 +346,14 @@ fn what_another_node_lost_is_noticed_by_whoever_has_seen_it() {
 
 #[test]
 fn a_look_at_a_server_says_whether_it_has_standbys_and_waits_for_one() {
-    let Some(database) = Database::fresh() else { return };
+    let Some(database) = TestDatabase::fresh() else { return };
     let look = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(sluice_store::examine_server(database.url())).unwrap().replication.unwrap()
     };
     let before = look();
     assert!(!before.is_synchronous);
-    // A place kept for a standby: nobody follows, and commits wait for nobody.
+    // A slot for a standby: none follows, and commits wait for none.
     let slot = database.url().rsplit_once('/').unwrap().1;
     run_sql(database.url(), &format!("SELECT pg_create_physical_replication_slot('{slot}')"));
     let with = look();

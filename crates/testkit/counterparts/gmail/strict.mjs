@@ -1,10 +1,10 @@
-// The Google plugin of `emulate` on its own server, but strict: a token nobody gave out is refused.
+// The Google plugin of `emulate` on its own server, but strict: a token that was not issued is refused.
 //   npm install --prefix <folder> (with the package.json beside this file), then
 //   <folder>/node_modules/.bin/node strict.mjs <folder> <port>
-// What it cannot do by itself is asked for at addresses of ours:
+// Two more addresses control faults:
 //   POST /__fault {"path": "/messages/send$", "method": "POST", "status": 503, "headers": {}, "times": 1, "after": true}
-//        answers like this instead; with `after`, once the call was really carried out: a lost reply
-//   POST /__forget {"token": "…"}   that access token is refused from now on
+//        answers like this instead; with `after`, only after the call was really carried out: a lost reply
+//   POST /__forget {"token": "…"}   this access token is refused from now on
 import { createRequire } from "node:module";
 import { readdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -16,7 +16,7 @@ const load = (path) => import(pathToFileURL(path).href);
 const core = await load(join(modules, "@emulators/core/dist/index.js"));
 const yaml = createRequire(join(modules, "emulate/package.json"))("yaml");
 const dist = join(modules, "emulate/dist");
-// The plugins are bundled under names that change with each release.
+// The names of the bundled plugins change with each release.
 const bundles = readdirSync(dist).filter((name) => /^dist-.*\.js$/.test(name));
 const bundle = bundles.find((name) => /^\s*googlePlugin,?$/m.test(readFileSync(join(dist, name), "utf8")));
 const google = await load(join(dist, bundle));

@@ -1,9 +1,9 @@
-"""A post office that somebody else wrote: Dovecot keeps the mailboxes, aiosmtpd takes what is sent.
+"""A third-party mail server: Dovecot stores the mailboxes, aiosmtpd accepts sent mail.
 
-Takes a folder and starts both on free ports of this machine; writes `post.json` there, says `ready FILE`, and ends
-with its standard input. Any user of `example.test` has a mailbox; the password of all of them is in `post.json`.
-Whatever is sent to a mailbox of `example.test` is put there over LMTP. Recipients that begin with
-`reject`, `tempfail` and `drop` meet 550, 451, and a connection that is cut before the answer.
+Takes a folder and starts both on free ports of this machine; writes `post.json` there, prints `ready FILE`, and ends
+when its standard input ends. Any user of `example.test` has a mailbox; the password of all of them is in `post.json`.
+Mail to a mailbox of `example.test` is delivered over LMTP. Recipients that begin with
+`reject`, `tempfail` and `drop` get 550, 451, and a connection that is cut before the answer.
 """
 import json
 import os
@@ -87,7 +87,7 @@ def run(*words):
 
 
 def keys(folder):
-    """A pair of keys per domain, and the record its owner would publish."""
+    """A key pair per domain, and the DNS record its owner would publish."""
     made = {}
     for domain in ("example.test", "evil.test", "lists.test"):
         private = f"{folder}/{domain}.pem"

@@ -1,6 +1,6 @@
-"""Signs mails with dkimpy, an independent implementation: one wish per line, one signed mail per line.
+"""Signs mails with dkimpy, an independent implementation: one request per line, one signed mail per line.
 
-A wish is JSON: `mail` in base64, and either nothing (it comes back as it is), `dkim`
+A request is JSON: `mail` in base64, and either nothing else (the mail comes back unchanged), `dkim`
 (`domain`, `selector`, `key`, `headers`, `length`), or both `dkim` and `seal` (`domain`, `selector`, `key`, `says`), which
 adds an ARC set on top with these authentication results.
 """
@@ -27,7 +27,7 @@ def signed(wish):
     seal = wish.get("seal")
     if seal:
         key = open(seal["key"], "rb").read()
-        # The sealer reads what was found from a header of its own server.
+        # The ARC signer reads the results from a header of its own server.
         mail = ("Authentication-Results: " + seal["says"] + "\r\n").encode() + mail
         lines = dkim.arc_sign(
             mail, seal["selector"].encode(), seal["domain"].encode(), key, seal["says"].split(";")[0].encode(),

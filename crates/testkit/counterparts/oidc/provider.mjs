@@ -1,4 +1,4 @@
-// `oidc-provider`, a certified authorization server: PKCE for everybody, refresh tokens that are good once, pages to sign in.
+// `oidc-provider`, a certified authorization server: PKCE for every client, refresh tokens that can be used once, sign-in pages.
 //   npm install --prefix <folder> (with the package.json beside this file), then
 //   <folder>/node_modules/.bin/node provider.mjs <folder> <port>
 import { createRequire } from "node:module";

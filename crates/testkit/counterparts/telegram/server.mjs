@@ -1,5 +1,5 @@
-// `telegram-test-api`, a Bot API somebody else wrote: messages with buttons, presses, replies and edits. It forgets offsets and never
-// waits; for those there is the strict stand-in in crates/gateway/tests/it/telegram.rs.
+// `telegram-test-api`, a third-party Bot API: messages with buttons, presses, replies and edits. It ignores offsets and never
+// waits; for those cases there is the strict stand-in in crates/gateway/tests/it/telegram.rs.
 //   npm install --prefix <folder> (with the package.json beside this file), then
 //   <folder>/node_modules/.bin/node server.mjs <folder> <port>
 import { createRequire } from "node:module";

@@ -1,48 +1,48 @@
-//! What the simulation remembers outside the store, and the promises it is held against.
+//! What the simulation remembers outside the store, and the promises it checks.
 //!
-//! Some are checked when they could be broken (a claim, an effect), the rest at the end, against what
-//! really happened at the service and what the record says.
+//! Some are checked when they could be broken (a claim, an effect), the rest at the end, against what really happened
+//! at the service and what the audit log says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState};
-use sluice_core::{AgentName, Digest, HoldId, Span, Timestamp};
-use sluice_store::Scope;
+use sluice_core::{AgentName, Digest, HoldId, Millis, UtcMillis};
+use sluice_store::FreezeTarget;
 
-use crate::history::History;
-use crate::provider::Provider;
-use crate::sim::Outcome;
+use crate::history::CheckedHistory;
+use crate::provider::SimulatedProvider;
+use crate::sim::SimResult;
 
-/// An index no slower than this never misleads: the settle time, less what clocks may differ.
+/// An index no slower than this never misleads: the settle time, minus the difference that clocks may have.
 pub(super) const PROMPT_INDEX_S: u64 = 110;
-/// How far two moments on two nodes' clocks may differ without anything being wrong.
-const TOLERANCE: Span = Span::from_secs(2);
-/// As late as an ordinary restart makes things.
-const ON_TIME: Span = sluice_core::grace::ON_TIME;
+/// How far the times of two nodes' clocks may differ without an error.
+const TOLERANCE: Millis = Millis::from_secs(2);
+/// The delay that an ordinary restart causes.
+const ON_TIME: Millis = sluice_core::grace::ON_TIME;
 
 #[derive(Debug, Default)]
-pub(super) struct Book {
-    /// Every write an agent was told an id for.
+pub(super) struct SimOracle {
+    /// Every write whose id an agent received.
     pub acknowledged: Vec<HoldId>,
-    /// What each agent's keys stand for.
+    /// The digest and the write of each agent's keys.
     pub keys: BTreeMap<(AgentName, String), (Digest, HoldId)>,
     /// When, in real time, each undo window last opened.
-    opened: BTreeMap<HoldId, Span>,
+    opened: BTreeMap<HoldId, Millis>,
     set_back: bool,
-    /// Claims nobody has reported on.
-    leased: BTreeMap<HoldId, Timestamp>,
-    /// Freezes in force, and what was under way when they returned.
-    pub frozen: Vec<(Scope, BTreeSet<HoldId>)>,
-    awake: Option<(Span, Timestamp)>,
-    /// When nobody was there, on the wall clock, without what counts as on time.
-    asleep: Vec<(Timestamp, Timestamp)>,
+    /// Claims without a reported outcome.
+    leased: BTreeMap<HoldId, UtcMillis>,
+    /// Freezes in force, and the writes that were running when they returned.
+    pub frozen: Vec<(FreezeTarget, BTreeSet<HoldId>)>,
+    awake: Option<(Millis, UtcMillis)>,
+    /// When no node was running, on the wall clock, without delays that count as on time.
+    asleep: Vec<(UtcMillis, UtcMillis)>,
 }
 
-impl Book {
-    pub fn window_opened(&mut self, hold: HoldId, elapsed: Span) {
-        // The store never goes back in time: after a clock was set back it stands still until the clock
-        // has caught up, and a window that opens meanwhile is measured from where it stands.
+impl SimOracle {
+    pub fn window_opened(&mut self, hold: HoldId, elapsed: Millis) {
+        // The time of the store never goes back: after a clock was set back, the store's time stands still until the
+        // clock has caught up, and a window that opens meanwhile is measured from there.
         if self.set_back {
             self.opened.remove(&hold);
         } else {
@@ -50,21 +50,21 @@ impl Book {
         }
     }
 
-    /// An operator closed it, or gave it more time of which we need not know.
+    /// An operator closed the window, or extended it by a time that does not matter here.
     pub fn window_retimed(&mut self, hold: HoldId) {
         self.opened.remove(&hold);
     }
 
-    /// For a planted bug that is about something else.
+    /// For a planted bug that tests something else.
     pub fn forget_windows(&mut self) {
         self.opened.clear();
     }
 
-    pub fn reported(&mut self, hold: HoldId) {
+    pub fn note_report(&mut self, hold: HoldId) {
         self.leased.remove(&hold);
     }
 
-    /// Stretches of the old wall time say nothing about the new one.
+    /// Periods of the old wall time say nothing about the new one.
     pub fn clocks_jumped(&mut self, back: bool) {
         self.set_back |= back;
         self.asleep.clear();
@@ -72,7 +72,7 @@ impl Book {
         self.leased.clear();
     }
 
-    pub fn someone_awake(&mut self, elapsed: Span, wall: Timestamp) {
+    pub fn note_awake(&mut self, elapsed: Millis, wall: UtcMillis) {
         if let Some((last, then)) = self.awake
             && elapsed.as_millis() - last.as_millis() > ON_TIME.as_millis()
         {
@@ -81,12 +81,12 @@ impl Book {
         self.awake = Some((elapsed, wall));
     }
 
-    fn slept_at(&self, at: Timestamp) -> bool {
+    fn slept_at(&self, at: UtcMillis) -> bool {
         self.asleep.iter().any(|(from, to)| *from < at && at < *to)
     }
 
-    /// An abandoned claim was taken up: one that ran out when nobody was there is late.
-    pub fn taken_up(&mut self, hold: &Hold, elapsed: Span) -> Outcome {
+    /// An abandoned claim was recovered: one that expired while no node was running is late.
+    pub fn check_take_up(&mut self, hold: &Hold, elapsed: Millis) -> SimResult {
         let lease = self.leased.remove(&hold.id);
         match (&hold.state, lease) {
             (HoldState::Ready { .. }, Some(lease)) if self.slept_at(lease) => Err(format!(
@@ -101,8 +101,8 @@ impl Book {
         }
     }
 
-    /// A claim was granted: was it this write's turn?
-    pub fn claimed(&mut self, before: &Hold, hold: &Hold, rows: &[Hold], elapsed: Span) -> Outcome {
+    /// A claim was granted: checks that it was this write's turn.
+    pub fn check_claim(&mut self, before: &Hold, hold: &Hold, rows: &[Hold], elapsed: Millis) -> SimResult {
         let id = hold.id;
         if let (HoldState::Held { .. }, Some(opened)) = (&before.state, self.opened.get(&id))
             && elapsed + TOLERANCE < *opened + hold.delay
@@ -130,12 +130,12 @@ impl Book {
         Ok(())
     }
 
-    /// Something happened at the service: was it allowed to?
-    pub fn happened(&self, hold: &Hold) -> Outcome {
-        let covers = |scope: &Scope| match scope {
-            Scope::All => true,
-            Scope::Agent(name) => name == hold.agent(),
-            Scope::Service(name) => *name == hold.service,
+    /// An effect happened at the service: checks that it was allowed.
+    pub fn check_effect(&self, hold: &Hold) -> SimResult {
+        let covers = |scope: &FreezeTarget| match scope {
+            FreezeTarget::All => true,
+            FreezeTarget::Agent(name) => name == hold.agent(),
+            FreezeTarget::Service(name) => *name == hold.service,
         };
         if self.frozen.iter().any(|(scope, under_way)| covers(scope) && !under_way.contains(&hold.id)) {
             return Err(format!("G17: {} left while it was frozen", hold.id));
@@ -143,8 +143,8 @@ impl Book {
         Ok(())
     }
 
-    /// The end: what happened against what the record says.
-    pub fn judge(&self, provider: &Provider, history: &History) -> Outcome {
+    /// At the end: compares what happened with what the audit log says.
+    pub fn judge(&self, provider: &SimulatedProvider, history: &CheckedHistory) -> SimResult {
         for id in &self.acknowledged {
             let row = history.holds.get(id).ok_or_else(|| format!("G1: {id} was acknowledged and is gone"))?;
             if !row.state.is_final() {
@@ -160,7 +160,7 @@ impl Book {
         for row in history.holds.values() {
             let effects = provider.effects(row.id);
             let (count, word) = (effects.len(), row.state.word());
-            // The documented limit of class C: an index slower than we wait for it.
+            // The documented limit of class C: an index slower than the settle time.
             let misled = row.class == EffectClass::Findable
                 && effects
                     .iter()

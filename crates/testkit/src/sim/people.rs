@@ -1,30 +1,31 @@
-//! Agents that ask and people who answer, stop, freeze and settle.
+//! Simulated agents that make calls, and people who decide, stop, freeze and settle.
 //!
-//! People tell the truth about what happened: they look at the service itself. They are careless
-//! otherwise, and press buttons on things that are no longer there.
+//! People tell the truth about what happened: they look at the service itself. Otherwise they are careless, and press
+//! buttons for things that no longer exist.
 
 use std::sync::Arc;
 
 use serde_json::json;
-use sluice_core::approval::{Answer, Subject};
-use sluice_core::budget::BudgetLimits;
+use sluice_core::approval::{ApprovalAnswer, ApprovalSubject};
+use sluice_core::budget::DailyBudgetLimits;
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::ids::MessageId;
-use sluice_core::{Action, Actor, AgentName, ApprovalId, CallId, Clock as _, HoldId, ServiceName, Span, Tier};
+use sluice_core::{Action, Actor, AgentName, ApprovalId, CallId, Clock as _, HoldId, Millis, ServiceName, Tier};
 use sluice_store::{
-    Admission, Admitted, Cancelled, Choice, Decided, Decision, Ruling, Scope, Settle, Store, StoreError, Timing, Word,
+    Admission, AdmissionOutcome, ApprovalRuling, BatchChoice, CancelHoldOutcome, DecideApproval, DecisionOutcome,
+    FreezeTarget, HoldSettlement, HoldTiming, SettleHold, Store, StoreError,
 };
 
-use crate::sim::{Outcome, Sim, WINDOW, at_once};
-use crate::world::ana;
+use crate::sim::{SimResult, Simulation, WINDOW, at_once};
+use crate::test_store::ana;
 
 const AGENTS: [&str; 3] = ["clerk", "scout", "herald"];
 const SERVICES: [&str; 2] = ["email", "tracker"];
 const DELAYS_S: [u64; 6] = [0, 5, 5, 30, 30, 120];
 
-impl Sim {
-    /// The store of some node that answers, picked anew each time.
+impl Simulation {
+    /// The store of a running node, chosen anew each time.
     fn door(&mut self) -> Option<Arc<Store>> {
         let at = self.any_node();
         let node = self.node(at);
@@ -41,7 +42,7 @@ impl Sim {
         ServiceName::new(name).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    pub(super) fn agent_acts(&mut self) -> Outcome {
+    pub(super) fn agent_acts(&mut self) -> SimResult {
         let Some(store) = self.door() else { return Ok(()) };
         if self.one_in(12) {
             return self.agent_meddles(&store);
@@ -53,18 +54,18 @@ impl Sim {
         let answer = at_once(store.admit(admission));
         self.note(format!("{agent} asks {hold} at {service}: {answer:?}"));
         match answer {
-            Ok(Admitted::Held { hold, .. }) if known.is_none() => {
+            Ok(AdmissionOutcome::Held { hold, .. }) if known.is_none() => {
                 self.book.acknowledged.push(hold);
                 self.book.window_opened(hold, self.elapsed);
             }
-            Ok(Admitted::Awaiting { hold, batch, .. }) if known.is_none() => {
+            Ok(AdmissionOutcome::Awaiting { hold, batch, .. }) if known.is_none() => {
                 self.book.acknowledged.push(hold);
                 if batch {
                     self.nothing_slips_past(&agent, &service, &store)?;
                 }
             }
-            Ok(Admitted::Again { hold, .. }) if known == Some((digest, hold)) => return Ok(()),
-            Ok(Admitted::Blocked) if known.is_none() => return Ok(()),
+            Ok(AdmissionOutcome::Again { hold, .. }) if known == Some((digest, hold)) => return Ok(()),
+            Ok(AdmissionOutcome::Blocked) if known.is_none() => return Ok(()),
             Err(StoreError::KeyReuse) if known.is_some_and(|(first, _)| first != digest) => return Ok(()),
             Err(StoreError::PossibleDuplicate { .. }) if key.is_none() => return Ok(()),
             Err(StoreError::Frozen { .. }) if !self.book.frozen.is_empty() => return Ok(()),
@@ -76,8 +77,8 @@ impl Sim {
         Ok(())
     }
 
-    /// A tripped window leaves no sibling on its way.
-    fn nothing_slips_past(&self, agent: &AgentName, service: &ServiceName, store: &Store) -> Outcome {
+    /// A tripped window leaves no sibling to be sent without approval.
+    fn nothing_slips_past(&self, agent: &AgentName, service: &ServiceName, store: &Store) -> SimResult {
         let now = self.nodes.iter().map(|node| node.clock.now()).min().unwrap_or_default();
         let rows =
             at_once(store.holds(None, 10_000)).map_err(|error| format!("held writes cannot be read: {error}"))?;
@@ -91,7 +92,7 @@ impl Sim {
         slipped.map_or(Ok(()), |hold| Err(format!("O7: the window tripped and {} is still on its way", hold.id)))
     }
 
-    /// What an agent may want.
+    /// A random admission of an agent.
     fn wish(&mut self) -> Admission {
         let agent = self.agent();
         let class = EffectClass::ALL.get(self.below(4)).copied().unwrap_or(EffectClass::Opaque);
@@ -119,19 +120,19 @@ impl Sim {
             class,
             object_key: self.one_in(3).then(|| format!("object-{}", self.random.below(2))),
             weight: u32::try_from(weight).unwrap_or(1),
-            delay: Span::from_secs(delay),
+            delay: Millis::from_secs(delay),
             tier,
             policy: "sim".into(),
             rule: None,
             rates: Vec::new(),
             window: WINDOW,
-            budgets: BudgetLimits::default(),
+            budgets: DailyBudgetLimits::default(),
             checks: None,
             idempotency_key: key,
             named: false,
             allow_duplicate: self.one_in(4),
             allowance: None,
-            expiry: Span::from_mins(if self.one_in(2) { 5 } else { 60 }),
+            expiry: Millis::from_mins(if self.one_in(2) { 5 } else { 60 }),
             reverses: None,
             by: None,
             door: None,
@@ -141,15 +142,15 @@ impl Sim {
         }
     }
 
-    /// An agent tries what only people may.
-    fn agent_meddles(&mut self, store: &Store) -> Outcome {
+    /// An agent tries something that only people may do.
+    fn agent_meddles(&mut self, store: &Store) -> SimResult {
         let agent = Actor::Agent(self.agent());
         let Some(approval) = self.open_question(store)? else { return Ok(()) };
-        let decision = Decision {
+        let decision = DecideApproval {
             approval,
             by: agent.clone(),
             channel: "api".into(),
-            ruling: Ruling::Allow { answer: Answer::Once, note: None },
+            ruling: ApprovalRuling::Allow { answer: ApprovalAnswer::Once, note: None },
             shown: Vec::new(),
             allowance: None,
         };
@@ -159,12 +160,12 @@ impl Sim {
         }
     }
 
-    fn open_question(&mut self, store: &Store) -> Outcome<Option<ApprovalId>> {
+    fn open_question(&mut self, store: &Store) -> SimResult<Option<ApprovalId>> {
         let open = at_once(store.open_approvals(20)).map_err(|error| format!("questions cannot be read: {error}"))?;
         Ok(open.get(self.below(open.len().max(1))).map(|approval| approval.id))
     }
 
-    pub(super) fn person_acts(&mut self) -> Outcome {
+    pub(super) fn person_acts(&mut self) -> SimResult {
         let Some(store) = self.door() else { return Ok(()) };
         match self.random.below(30) {
             0..11 => {
@@ -183,7 +184,7 @@ impl Sim {
                 gone.map(drop).map_err(|error| format!("cancel {service}: {error}"))
             }
             29 if self.one_in(4) => {
-                let moved = at_once(store.after_restore(HoldId::from_bits(0), 3));
+                let moved = at_once(store.require_person_after_restore(HoldId::from_bits(0), 3));
                 self.note(format!("ana restores a copy: {moved:?}"));
                 moved.map(drop).map_err(|error| format!("restore: {error}"))
             }
@@ -191,43 +192,47 @@ impl Sim {
         }
     }
 
-    fn decide(&mut self, store: &Store, approval: ApprovalId) -> Outcome {
+    fn decide(&mut self, store: &Store, approval: ApprovalId) -> SimResult {
         let card = at_once(store.approval(approval)).map_err(|error| format!("{approval} cannot be read: {error}"))?;
         let Some(card) = card else { return Err(format!("{approval} was open and is gone")) };
         let seen = card.approval.items;
         let ruling = match (card.approval.subject, self.random.below(10)) {
-            (_, 0..2) => Ruling::Deny { note: None },
-            (Subject::Write | Subject::Request, _) => Ruling::Allow { answer: Answer::Once, note: None },
-            (Subject::Batch, 2..6) => Ruling::Choose(Choice::All { seen }),
-            (Subject::Batch, 6..8) => Ruling::Choose(Choice::First(seen / 2)),
-            (Subject::Batch, _) => {
-                Ruling::Choose(Choice::These(card.items.iter().take(2).map(|item| item.hold).collect()))
+            (_, 0..2) => ApprovalRuling::Deny { note: None },
+            (ApprovalSubject::Write | ApprovalSubject::Request, _) => {
+                ApprovalRuling::Allow { answer: ApprovalAnswer::Once, note: None }
+            }
+            (ApprovalSubject::Batch, 2..6) => ApprovalRuling::Choose(BatchChoice::All { seen }),
+            (ApprovalSubject::Batch, 6..8) => ApprovalRuling::Choose(BatchChoice::First(seen / 2)),
+            (ApprovalSubject::Batch, _) => {
+                ApprovalRuling::Choose(BatchChoice::These(card.items.iter().take(2).map(|item| item.hold).collect()))
             }
         };
         let decision =
-            Decision { approval, by: ana(), channel: "cli".into(), ruling, shown: Vec::new(), allowance: None };
+            DecideApproval { approval, by: ana(), channel: "cli".into(), ruling, shown: Vec::new(), allowance: None };
         let decided = at_once(store.decide(decision.clone())).map_err(|error| format!("decide {approval}: {error}"))?;
         match &decided {
-            Decided::Now { allowed, denied, .. } => {
+            DecisionOutcome::Now { allowed, denied, .. } => {
                 self.note(format!("ana decides {approval}: yes {allowed:?}, no {denied:?}"));
                 allowed.iter().for_each(|id| self.book.window_opened(*id, self.elapsed));
             }
-            Decided::Already(after) => self.note(format!("ana decides {approval}: it is {}", after.state.word())),
+            DecisionOutcome::Already(after) => {
+                self.note(format!("ana decides {approval}: it is {}", after.state.word()))
+            }
         }
         match at_once(store.decide(decision)) {
-            Ok(Decided::Already(_)) => Ok(()),
+            Ok(DecisionOutcome::Already(_)) => Ok(()),
             other => Err(format!("G6: {approval} was decided twice: {other:?}")),
         }
     }
 
-    fn any_hold(&mut self, store: &Store) -> Outcome<Option<Hold>> {
+    fn any_hold(&mut self, store: &Store) -> SimResult<Option<Hold>> {
         let at = self.below(self.book.acknowledged.len().max(1));
         let Some(id) = self.book.acknowledged.get(at).copied() else { return Ok(None) };
         let hold = at_once(store.hold(id)).map_err(|error| format!("{id} cannot be read: {error}"))?;
         hold.map(Some).ok_or_else(|| format!("G1: {id} was acknowledged and is gone"))
     }
 
-    fn cancel(&mut self, store: &Store) -> Outcome {
+    fn cancel(&mut self, store: &Store) -> SimResult {
         let Some(hold) = self.any_hold(store)? else { return Ok(()) };
         let (id, owner) = (hold.id, hold.agent().clone());
         let by = match self.random.below(3) {
@@ -238,11 +243,11 @@ impl Sim {
         let stranger = matches!(&by, Actor::Agent(name) if *name != owner);
         let answer = at_once(store.cancel(id, by.clone()));
         match answer {
-            Ok(Cancelled::Stopped(after)) if !stranger && after.state.word() == "cancelled" => {
+            Ok(CancelHoldOutcome::Stopped(after)) if !stranger && after.state.word() == "cancelled" => {
                 self.note(format!("{by} stops {id}"));
                 Ok(())
             }
-            Ok(Cancelled::TooLate(after)) if !stranger => {
+            Ok(CancelHoldOutcome::TooLate(after)) if !stranger => {
                 self.note(format!("{by} would stop {id}: {}", after.state.word()));
                 Ok(())
             }
@@ -251,9 +256,13 @@ impl Sim {
         }
     }
 
-    fn retime(&mut self, store: &Store) -> Outcome {
+    fn retime(&mut self, store: &Store) -> SimResult {
         let Some(hold) = self.any_hold(store)? else { return Ok(()) };
-        let timing = if self.one_in(2) { Timing::Now } else { Timing::Longer(Span::from_secs(self.random.below(300))) };
+        let timing = if self.one_in(2) {
+            HoldTiming::Now
+        } else {
+            HoldTiming::Longer(Millis::from_secs(self.random.below(300)))
+        };
         match at_once(store.retime(hold.id, ana(), timing)) {
             Ok(after) => {
                 self.book.window_retimed(hold.id);
@@ -265,24 +274,24 @@ impl Sim {
         }
     }
 
-    fn settle_any(&mut self, store: &Store) -> Outcome {
+    fn settle_any(&mut self, store: &Store) -> SimResult {
         for _ in 0..4 {
             let Some(hold) = self.any_hold(store)? else { return Ok(()) };
             let waits = matches!(hold.state.word(), "needs_human" | "stale" | "dead");
             if waits || self.one_in(12) {
-                let word = if self.one_in(3) { Word::GiveUp } else { Word::Again };
+                let word = if self.one_in(3) { HoldSettlement::GiveUp } else { HoldSettlement::Again };
                 return self.settle(store, &hold, word);
             }
         }
         Ok(())
     }
 
-    /// A person's word; where it is about what happened, the truth.
-    fn settle(&mut self, store: &Store, hold: &Hold, word: Word) -> Outcome {
+    /// A person's decision; if it is about what happened, the truth.
+    fn settle(&mut self, store: &Store, hold: &Hold, word: HoldSettlement) -> SimResult {
         let happened = !self.provider.effects(hold.id).is_empty();
         let word = match &hold.state {
             HoldState::NeedsHuman { .. } | HoldState::InDoubt { .. } if happened => {
-                Word::Happened { evidence: "ana saw it".into() }
+                HoldSettlement::Happened { evidence: "ana saw it".into() }
             }
             _ => word,
         };
@@ -291,7 +300,7 @@ impl Sim {
             1..3 => Tier::ApprovalRequired,
             _ => Tier::Notify,
         };
-        let settle = Settle {
+        let settle = SettleHold {
             hold: hold.id,
             version: hold.version,
             by: ana(),
@@ -299,7 +308,7 @@ impl Sim {
             tier,
             approval: ApprovalId::mint(&self.ids),
             message: MessageId::mint(&self.ids),
-            expiry: Span::from_mins(30),
+            expiry: Millis::from_mins(30),
         };
         match at_once(store.settle(settle)) {
             Ok(after) => {
@@ -314,11 +323,11 @@ impl Sim {
         }
     }
 
-    fn freeze(&mut self, store: &Store) -> Outcome {
+    fn freeze(&mut self, store: &Store) -> SimResult {
         let scope = match self.random.below(3) {
-            0 => Scope::All,
-            1 => Scope::Agent(self.agent()),
-            _ => Scope::Service(self.service()),
+            0 => FreezeTarget::All,
+            1 => FreezeTarget::Agent(self.agent()),
+            _ => FreezeTarget::Service(self.service()),
         };
         let under_way = at_once(store.freeze(scope.clone(), ana(), "sim".into()));
         let under_way = under_way.map_err(|error| format!("freeze {scope}: {error}"))?;
@@ -329,7 +338,7 @@ impl Sim {
         Ok(())
     }
 
-    pub(super) fn unfreeze_all(&mut self) -> Outcome {
+    pub(super) fn unfreeze_all(&mut self) -> SimResult {
         let Some(store) = self.any_store() else { return Ok(()) };
         for (scope, _) in std::mem::take(&mut self.book.frozen) {
             self.note(format!("ana unfreezes {scope}"));
@@ -338,14 +347,14 @@ impl Sim {
         Ok(())
     }
 
-    /// Everything that waits for a person gets one, more decided the longer it takes.
-    pub(super) fn people_settle(&mut self, open: &[Hold], round: u32) -> Outcome {
+    /// Settles everything that waits for a person, more and more decisively the longer it takes.
+    pub(super) fn people_settle(&mut self, open: &[Hold], round: u32) -> SimResult {
         let Some(store) = self.any_store() else { return Ok(()) };
         for hold in open {
             match &hold.state {
                 HoldState::AwaitingApproval { approval } => self.decide(&store, *approval)?,
                 HoldState::NeedsHuman { .. } | HoldState::Stale { .. } | HoldState::Dead { .. } => {
-                    let word = if round > 4 || self.one_in(3) { Word::GiveUp } else { Word::Again };
+                    let word = if round > 4 || self.one_in(3) { HoldSettlement::GiveUp } else { HoldSettlement::Again };
                     self.settle(&store, hold, word)?;
                 }
                 _ => {}

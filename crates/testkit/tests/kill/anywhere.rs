@@ -1,22 +1,22 @@
-//! Kills that fall anywhere: between two steps, inside a commit, in the middle of coming back.
+//! Kills at any moment: between two steps, inside a commit, during recovery.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use sluice_testkit::crash_state::Workload;
 use sluice_testkit::depth::repetitions;
 use sluice_testkit::ids::SplitMix;
-use sluice_testkit::lives::Workload;
 
-use crate::check::{Verdict, check, settle};
-use crate::ground::{Fate, Ground, Life, Run};
+use crate::check::{CrashVerdict, check, settle};
+use crate::environment::{CrashEnvironment, CrashRun, FinishedLife, LifeEnding};
 
 const WRITES: u32 = 100;
-/// Most deaths of one run, so that every ten of them meet at least forty writes.
+/// Most kills of one run, so that every ten of them meet at least forty writes.
 const DEATHS: u32 = 25;
 
-/// What there was.
+/// The counts of all kills.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Tally {
+pub struct KillTally {
     pub runs: u32,
     pub writes: u32,
     pub kills: u32,
@@ -24,19 +24,19 @@ pub struct Tally {
     pub open: u32,
     /// Of these, kills that found one between its claim and its result.
     pub inside: u32,
-    /// Kills that fell while the life was still coming back from the one before.
+    /// Kills while the process was still recovering from the one before.
     pub recovering: u32,
     pub undecided: usize,
 }
 
-/// One run with kills at any moment, then one life to the end. Gives its last number.
-pub fn kill_often(run: &Run<'_>, random: &mut SplitMix, tally: &mut Tally) -> u64 {
+/// One run with kills at any moment, then one process to the end. Gives its number.
+pub fn kill_often(run: &CrashRun<'_>, random: &mut SplitMix, tally: &mut KillTally) -> u64 {
     let mut life = 0;
     for _ in 0..DEATHS {
-        // One in four falls on the first steps, which after a death are those of recovery.
+        // One in four falls on the first steps, which after a kill are those of recovery.
         let after = if random.below(4) == 0 { random.below(10) } else { 10 + random.below(100) };
         let pause = Duration::from_micros(random.below(4_000));
-        let lived = run.live(life, Fate::Killed { after, pause }, &[]);
+        let lived = run.live(life, LifeEnding::Killed { after, pause }, &[]);
         tally.note_death_before(&lived, life);
         life += 1;
         if !lived.died {
@@ -45,15 +45,15 @@ pub fn kill_often(run: &Run<'_>, random: &mut SplitMix, tally: &mut Tally) -> u6
         tally.kills += 1;
         tally.recovering += u32::from(!lived.lines.iter().any(|line| line == "awake"));
     }
-    let last = run.live(life, Fate::Natural, &[]);
+    let last = run.live(life, LifeEnding::Natural, &[]);
     assert!(!last.died, "nobody kills this one");
     tally.note_death_before(&last, life);
     life
 }
 
-impl Tally {
-    /// What this life found shows what the death before it interrupted.
-    fn note_death_before(&mut self, life: &Life, number: u64) {
+impl KillTally {
+    /// The state that this process found shows what the kill before it interrupted.
+    fn note_death_before(&mut self, life: &FinishedLife, number: u64) {
         let found = life.lines.iter().find_map(|line| line.strip_prefix("found ")).filter(|_| number > 0);
         let mut counts = found.unwrap_or_default().split(' ').filter_map(|word| word.parse::<u32>().ok());
         let (preparing, armed, open) = (counts.next(), counts.next(), counts.next());
@@ -62,14 +62,14 @@ impl Tally {
     }
 }
 
-fn judge(run: &Run<'_>, verdict: &Verdict) {
+fn judge(run: &CrashRun<'_>, verdict: &CrashVerdict) {
     assert!(verdict.wrongs.is_empty(), "seed {}: {:#?}", run.seed, verdict.wrongs);
 }
 
-/// Kills until there were enough, on all grounds at once.
-fn kill_until(kills: u32, grounds: Vec<Ground>) -> Tally {
-    let (begun, total) = (Instant::now(), Mutex::new(Tally::default()));
-    let enough = |total: &Tally| total.kills >= kills;
+/// Kills until there were enough, on all databases at once.
+fn kill_until(kills: u32, grounds: Vec<CrashEnvironment>) -> KillTally {
+    let (begun, total) = (Instant::now(), Mutex::new(KillTally::default()));
+    let enough = |total: &KillTally| total.kills >= kills;
     std::thread::scope(|scope| {
         for ground in grounds {
             let (total, enough) = (&total, &enough);
@@ -85,8 +85,8 @@ fn kill_until(kills: u32, grounds: Vec<Ground>) -> Tally {
                         u64::from(total.runs)
                     };
                     let work = Workload { writes: WRITES, class: None };
-                    let run = Run { ground: &ground, seed, work, plant: None };
-                    let mut seen = Tally::default();
+                    let run = CrashRun { ground: &ground, seed, work, plant: None };
+                    let mut seen = KillTally::default();
                     let life = kill_often(&run, &mut SplitMix::new(seed), &mut seen);
                     let verdict = check(&ground, work);
                     judge(&run, &verdict);
@@ -109,13 +109,13 @@ fn kill_until(kills: u32, grounds: Vec<Ground>) -> Tally {
     total
 }
 
-/// How many kills: `SLUICE_KILLS`, or a slice of the nightly matrix.
+/// How many kills: `SLUICE_KILLS`, or a slice of the nightly number.
 fn wanted() -> u32 {
     let named = std::env::var("SLUICE_KILLS").ok().map(|kills| kills.parse().unwrap());
     named.unwrap_or_else(|| u32::try_from(repetitions(400, 20_000)).unwrap())
 }
 
-fn demand(total: &Tally, kills: u32) {
+fn demand(total: &KillTally, kills: u32) {
     assert!(total.kills >= kills, "{total:?}");
     assert!(total.inside * 4 >= total.kills, "too few kills found something under way: {total:?}");
     assert!(total.recovering * 20 >= total.kills, "too few kills fell on recovery: {total:?}");
@@ -125,13 +125,13 @@ fn demand(total: &Tally, kills: u32) {
 #[test]
 fn kills_lose_nothing_and_repeat_nothing_on_sqlite() {
     let kills = wanted();
-    let total = kill_until(kills, vec![Ground::sqlite(), Ground::sqlite()]);
+    let total = kill_until(kills, vec![CrashEnvironment::sqlite(), CrashEnvironment::sqlite()]);
     demand(&total, kills);
 }
 
 #[test]
 fn kills_lose_nothing_and_repeat_nothing_on_postgres() {
-    let (Some(one), Some(two)) = (Ground::postgres(), Ground::postgres()) else { return };
+    let (Some(one), Some(two)) = (CrashEnvironment::postgres(), CrashEnvironment::postgres()) else { return };
     let kills = wanted();
     let total = kill_until(kills, vec![one, two]);
     demand(&total, kills);

@@ -1,21 +1,21 @@
 //! Planted faults that the checks must find.
 
+use sluice_testkit::crash_state::Workload;
 use sluice_testkit::ids::SplitMix;
-use sluice_testkit::lives::Workload;
 
-use crate::anywhere::{Tally, kill_often};
-use crate::check::{Wrong, check};
-use crate::ground::{Fate, Ground, Run};
+use crate::anywhere::{KillTally, kill_often};
+use crate::check::{CrashViolation, check};
+use crate::environment::{CrashEnvironment, CrashRun, LifeEnding};
 
 const WORK: Workload = Workload { writes: 50, class: None };
-/// A plant that survives this many kills is not caught.
+/// A planted fault that survives this many kills is not caught.
 const PATIENCE: u32 = 300;
 
-/// Kills the planted driver until the checks find this kind of wrong; gives the number of kills it took.
-fn caught(plant: &'static str, wrong: Wrong, mut ground: Ground) -> u32 {
-    let mut tally = Tally::default();
+/// Kills the planted driver until the checks find this kind of error; gives the number of kills it took.
+fn caught(plant: &'static str, wrong: CrashViolation, mut ground: CrashEnvironment) -> u32 {
+    let mut tally = KillTally::default();
     for seed in 1.. {
-        let run = Run { ground: &ground, seed, work: WORK, plant: Some(plant) };
+        let run = CrashRun { ground: &ground, seed, work: WORK, plant: Some(plant) };
         kill_often(&run, &mut SplitMix::new(seed), &mut tally);
         let verdict = check(&ground, WORK);
         if verdict.kinds().contains(&wrong) {
@@ -28,25 +28,25 @@ fn caught(plant: &'static str, wrong: Wrong, mut ground: Ground) -> u32 {
     unreachable!("the seeds do not end")
 }
 
-/// Without a kill the plant does no harm: it is the kills that bring it to light.
-fn harmless_alive(plant: &'static str, ground: &Ground) {
-    let run = Run { ground, seed: 1, work: WORK, plant: Some(plant) };
-    assert!(!run.live(0, Fate::Natural, &[]).died, "nobody kills this one");
+/// Without a kill the planted fault does no harm: only kills reveal it.
+fn harmless_alive(plant: &'static str, ground: &CrashEnvironment) {
+    let run = CrashRun { ground, seed: 1, work: WORK, plant: Some(plant) };
+    assert!(!run.live(0, LifeEnding::Natural, &[]).died, "nobody kills this one");
     let verdict = check(ground, WORK);
     assert!(verdict.wrongs.is_empty(), "{:#?}", verdict.wrongs);
 }
 
 #[test]
 fn a_naive_rescue_is_caught_by_the_writes_it_repeats() {
-    harmless_alive("naive_rescue", &Ground::sqlite());
-    caught("naive_rescue", Wrong::Doubled, Ground::sqlite());
-    if let Some(ground) = Ground::postgres() {
-        caught("naive_rescue", Wrong::Doubled, ground);
+    harmless_alive("naive_rescue", &CrashEnvironment::sqlite());
+    caught("naive_rescue", CrashViolation::Doubled, CrashEnvironment::sqlite());
+    if let Some(ground) = CrashEnvironment::postgres() {
+        caught("naive_rescue", CrashViolation::Doubled, ground);
     }
 }
 
 #[test]
 fn a_record_written_after_the_commit_is_caught() {
-    harmless_alive("audit_after_commit", &Ground::sqlite());
-    caught("audit_after_commit", Wrong::Record, Ground::sqlite());
+    harmless_alive("audit_after_commit", &CrashEnvironment::sqlite());
+    caught("audit_after_commit", CrashViolation::Record, CrashEnvironment::sqlite());
 }

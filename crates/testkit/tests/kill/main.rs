@@ -1,8 +1,8 @@
 //! Processes that are killed, at every step and at any moment, on both engines.
 //!
-//! A driver runs the store against a service that never forgets; this side kills it, starts it again,
-//! and compares what was acknowledged, what happened and what is on record. Each fault planted in the
-//! driver must be found by the same checks.
+//! A driver runs the store against a service that never forgets; this side kills it, starts it again, and compares what
+//! was acknowledged, what happened and what the audit log says. The same checks must find each fault planted in the
+//! driver.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,6 +13,6 @@
 mod anywhere;
 mod check;
 mod controls;
-mod ground;
+mod environment;
 mod points;
 mod trace;

@@ -1,19 +1,19 @@
-//! Every point once, for every class.
+//! A kill at every point, for every class.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sluice_core::capability::EffectClass;
-use sluice_testkit::lives::Workload;
+use sluice_testkit::crash_state::Workload;
 
 use crate::check::{check, settle};
-use crate::ground::{Fate, Ground, Run};
+use crate::environment::{CrashEnvironment, CrashRun, LifeEnding};
 
 const WRITES: u32 = 12;
-/// As many as are worth trying until a life comes by a point that chance decides on.
+/// How many seeds to try until a process reaches a point that depends on chance.
 const SEEDS: u64 = 12;
 
-/// What a life does, in the words of the driver.
+/// The steps of a process, by the driver's names.
 const STEPS: [&str; 20] = [
     "open",
     "start",
@@ -39,55 +39,56 @@ const STEPS: [&str; 20] = [
 
 /// A point, a visit, a class.
 #[derive(Debug, Clone, Copy)]
-struct Case {
+struct KillPointCase {
     step: &'static str,
     side: &'static str,
     visit: u32,
     class: EffectClass,
 }
 
-/// The steps in which a write is between being asked for and being over.
+/// The steps between the request for a write and its end.
 const CORE: [&str; 7] = ["admit", "ack", "claim", "arm", "effect", "finish", "resolve"];
 
-/// Every point at its first visit; at later ones too, for those steps only.
-fn cases(later: &[u32], steps: &[&str]) -> Vec<Case> {
+/// Every point at its first visit; also at these later visits, for these steps only.
+fn cases(later: &[u32], steps: &[&str]) -> Vec<KillPointCase> {
     let mut cases = Vec::new();
     for step in STEPS {
         for side in ["before", "after"] {
             let later = later.iter().filter(|_| steps.contains(&step));
             for &visit in std::iter::once(&1).chain(later) {
-                // Only what consumes a handle creates one.
+                // Only a class that consumes a handle creates one.
                 let classes = EffectClass::ALL.into_iter();
                 let classes = classes.filter(|class| step != "handle" || *class == EffectClass::ConsumeOnce);
-                cases.extend(classes.map(|class| Case { step, side, visit, class }));
+                cases.extend(classes.map(|class| KillPointCase { step, side, visit, class }));
             }
         }
     }
     cases
 }
 
-/// Dies at the point, comes back, and is judged. Says whether the life came by the point at all.
-fn die_there(ground: &Ground, case: Case, seed: u64) -> bool {
-    let run = Run { ground, seed, work: Workload { writes: WRITES, class: Some(case.class) }, plant: None };
+/// Ends the process at the point, restarts it, and checks the result. Returns whether the process reached the point at
+/// all.
+fn die_there(ground: &CrashEnvironment, case: KillPointCase, seed: u64) -> bool {
+    let run = CrashRun { ground, seed, work: Workload { writes: WRITES, class: Some(case.class) }, plant: None };
     let point = format!("{}_{}", case.side, case.step);
     let mut life = 0;
-    // Some steps need something to come back to: writes that were sent, or came due in the meantime.
+    // Some steps need something to recover: writes that were sent, or that became due meanwhile.
     let down = match case.step {
         "recover" | "recover_expired" | "doubtful" | "lookup" | "resolve" => {
-            assert!(run.live(life, Fate::At("after_effect", 2), &[]).died, "{case:?}: nothing was sent");
+            assert!(run.live(life, LifeEnding::At("after_effect", 2), &[]).died, "{case:?}: nothing was sent");
             life += 1;
             "down=1"
         }
         "overdue" | "settle" => {
-            assert!(run.live(life, Fate::At("after_ack", 8), &[]).died, "{case:?}: nothing was admitted");
+            assert!(run.live(life, LifeEnding::At("after_ack", 8), &[]).died, "{case:?}: nothing was admitted");
             life += 1;
             "down=3700"
         }
         _ => "down=1",
     };
-    let died = run.live(life, Fate::At(&point, case.visit), &[down]).died;
+    let died = run.live(life, LifeEnding::At(&point, case.visit), &[down]).died;
     life += 1;
-    assert!(!run.live(life, Fate::Natural, &["down=1"]).died, "nobody kills this one");
+    assert!(!run.live(life, LifeEnding::Natural, &["down=1"]).died, "nobody kills this one");
     let verdict = check(ground, run.work);
     assert!(verdict.wrongs.is_empty(), "{case:?} seed {seed}: {:#?}", verdict.wrongs);
     let verdict = settle(&run, life, &verdict);
@@ -95,7 +96,7 @@ fn die_there(ground: &Ground, case: Case, seed: u64) -> bool {
     died
 }
 
-fn everywhere(cases: &[Case], grounds: Vec<Ground>) {
+fn everywhere(cases: &[KillPointCase], grounds: Vec<CrashEnvironment>) {
     let (next, deaths) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let unreached = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -104,7 +105,7 @@ fn everywhere(cases: &[Case], grounds: Vec<Ground>) {
             scope.spawn(move || {
                 let mut ground = ground;
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // Later visits may not come; the first one must.
+                    // Later visits may not happen; the first one must.
                     let seeds = if case.visit == 1 { 1..=SEEDS } else { 1..=1 };
                     let mut died = false;
                     for seed in seeds {
@@ -129,11 +130,11 @@ fn everywhere(cases: &[Case], grounds: Vec<Ground>) {
 
 #[test]
 fn a_death_at_any_point_loses_nothing_and_repeats_nothing_on_sqlite() {
-    everywhere(&cases(&[2, 5], &STEPS), vec![Ground::sqlite(), Ground::sqlite()]);
+    everywhere(&cases(&[2, 5], &STEPS), vec![CrashEnvironment::sqlite(), CrashEnvironment::sqlite()]);
 }
 
 #[test]
 fn a_death_at_any_point_loses_nothing_and_repeats_nothing_on_postgres() {
-    let (Some(one), Some(two)) = (Ground::postgres(), Ground::postgres()) else { return };
+    let (Some(one), Some(two)) = (CrashEnvironment::postgres(), CrashEnvironment::postgres()) else { return };
     everywhere(&cases(&[3], &CORE), vec![one, two]);
 }

@@ -1,31 +1,31 @@
-//! Acknowledged means on disk: seen from outside, in the order of the system calls.
+//! Acknowledged means on disk: checked from outside, in the order of the system calls.
 //!
-//! A kill cannot show this, because the page cache outlives the process. `strace` can: between the
-//! write of an admission to the log and its acknowledgement there must be a sync of that log.
+//! A kill cannot show this, because the page cache outlives the process. `strace` can: between the write of an
+//! admission to the log and its acknowledgement there must be a sync of that log.
 
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use sluice_testkit::lives::Workload;
+use sluice_testkit::crash_state::Workload;
 
-use crate::ground::{Ground, Run};
+use crate::environment::{CrashEnvironment, CrashRun};
 
 const WORK: Workload = Workload { writes: 6, class: None };
 
 /// What the trace shows about acknowledgements.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct TracedAcks {
     /// Acknowledged with the write's own id in a part of the log that was synced.
     synced: u32,
-    /// Acknowledged while its id was in no part of the log that was.
+    /// Acknowledged while its id was in no synced part of the log.
     hollow: u32,
 }
 
-/// Reads system calls in order. With several threads a call may be shown in two halves; it counts
-/// when it has returned. Admissions that share a commit share its sync, so each is looked for by its id.
-fn read(trace: &str) -> Seen {
-    let mut seen = Seen::default();
+/// Reads system calls in order. With several threads a call may be shown in two halves; it counts when it has returned.
+/// Admissions that share a commit share its sync, so each is searched by its id.
+fn read(trace: &str) -> TracedAcks {
+    let mut seen = TracedAcks::default();
     let (mut written, mut synced): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     let mut syncing: Vec<(&str, bool)> = Vec::new();
     for line in trace.lines() {
@@ -55,24 +55,24 @@ fn read(trace: &str) -> Seen {
     seen
 }
 
-/// The bytes of the id in an acknowledgement, as the tracer shows bytes.
+/// The bytes of the id in an acknowledgement, in the tracer's notation.
 fn bytes_of_id(ack: &str) -> Option<String> {
     let digits = ack.split_once("buf_")?.1.get(..32)?;
     let pairs = (0..16).map(|place| digits.get(2 * place..2 * place + 2).map(|pair| format!("\\x{pair}")));
     pairs.collect()
 }
 
-/// Runs the driver under `strace`, one operation at a time, as long as it admits.
-fn watch(plant: Option<&'static str>) -> Option<Seen> {
+/// Runs the driver under `strace`, one operation at a time, while it admits writes.
+fn watch(plant: Option<&'static str>) -> Option<TracedAcks> {
     if !installed() {
         let reason = "strace is not installed";
         assert!(std::env::var_os("SLUICE_TEST_STRICT").is_none(), "{reason}");
-        // Past the test harness, which swallows what a passing test prints.
+        // Written directly to standard error: the test harness hides the output of a passing test.
         drop(writeln!(std::io::stderr(), "skipped: {reason}"));
         return None;
     }
-    let ground = Ground::sqlite();
-    let run = Run { ground: &ground, seed: 1, work: WORK, plant };
+    let ground = CrashEnvironment::sqlite();
+    let run = CrashRun { ground: &ground, seed: 1, work: WORK, plant };
     let (driver, to) = (run.command(0), ground.folder().join("trace"));
     let mut strace = Command::new("strace");
     strace.args(["-f", "-y", "-x", "-s", "4096", "-e", "trace=fdatasync,fsync,pwrite64,write", "-o"]).arg(&to);
@@ -89,8 +89,8 @@ fn installed() -> bool {
 
 #[test]
 fn no_admission_is_acknowledged_before_it_is_on_disk() {
-    // The tracer reports the calls of two threads as it gets to them, so on a busy machine one pair may
-    // stand in the wrong order. A store that does not sync is hollow each time, see the control below.
+    // The tracer reports the calls of two threads as it receives them, so on a busy machine one pair may be in the
+    // wrong order. A store that does not sync fails each time, see the control below.
     let mut traces = Vec::new();
     for _ in 0..3 {
         let Some(seen) = watch(None) else { return };
@@ -105,7 +105,7 @@ fn no_admission_is_acknowledged_before_it_is_on_disk() {
 #[test]
 fn admissions_that_are_never_synced_are_caught() {
     let Some(seen) = watch(Some("sync_off")) else { return };
-    assert_eq!(seen, Seen { synced: 0, hollow: WORK.writes });
+    assert_eq!(seen, TracedAcks { synced: 0, hollow: WORK.writes });
 }
 
 #[test]
@@ -123,10 +123,14 @@ fn a_sync_counts_when_it_has_returned_and_only_for_the_log() {
     let halves = "8 fdatasync(5</t/s.db-wal> <unfinished ...>\n8 <... fdatasync resumed>) = 0\n";
     assert_eq!(count(halves), (1, 0));
     assert_eq!(count("8 fdatasync(5</t/s.db-wal>) = -1 EIO (Input/output error)\n"), (0, 1));
-    assert_eq!(read(ack), Seen { synced: 0, hollow: 1 }, "nothing was written at all");
+    assert_eq!(read(ack), TracedAcks { synced: 0, hollow: 1 }, "nothing was written at all");
     let other = wal.replace("\\x00\\x01", "\\x00\\x02");
     let sync = "8 fdatasync(5</t/s.db-wal>) = 0\n";
-    assert_eq!(read(&format!("{other}{sync}{ack}")), Seen { synced: 0, hollow: 1 }, "another write was synced");
-    assert_eq!(read(&format!("{sync}{wal}{ack}")), Seen { synced: 0, hollow: 1 }, "the sync came before it");
-    assert_eq!(read(&format!("{wal}{other}{sync}{ack}{ack}")), Seen { synced: 2, hollow: 0 }, "one sync for both");
+    assert_eq!(read(&format!("{other}{sync}{ack}")), TracedAcks { synced: 0, hollow: 1 }, "another write was synced");
+    assert_eq!(read(&format!("{sync}{wal}{ack}")), TracedAcks { synced: 0, hollow: 1 }, "the sync came before it");
+    assert_eq!(
+        read(&format!("{wal}{other}{sync}{ack}{ack}")),
+        TracedAcks { synced: 2, hollow: 0 },
+        "one sync for both"
+    );
 }

@@ -1,36 +1,36 @@
-//! Just enough of Rust's grammar to tell code, comments and texts apart.
+//! Just enough of Rust's grammar to distinguish code, comments and texts.
 
-/// What a stretch of source is.
+/// The kind of a piece of source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SourceKind {
     Code,
     Comment,
     Text,
 }
 
-/// A stretch of one kind, and the line it begins on, from one.
+/// A piece of one kind, and the line on which it begins, from one.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Piece<'a> {
-    pub kind: Kind,
+pub struct SourcePiece<'a> {
+    pub kind: SourceKind,
     pub line: usize,
     pub text: &'a str,
 }
 
-/// Cuts a source file into its pieces, in order and without a gap.
-pub fn pieces(source: &str) -> Vec<Piece<'_>> {
+/// Cuts a source file into its pieces, in order and without gaps.
+pub fn pieces(source: &str) -> Vec<SourcePiece<'_>> {
     let (mut pieces, mut at, mut code_from, mut line) = (Vec::new(), 0, 0, 1);
     while at < source.len() {
         let rest = &source[at..];
         let before = source[..at].strip_suffix(['b', 'c']).unwrap_or(&source[..at]);
         let follows_name = before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
         let found = if rest.starts_with("//") {
-            Some((Kind::Comment, rest.find('\n').unwrap_or(rest.len())))
+            Some((SourceKind::Comment, rest.find('\n').unwrap_or(rest.len())))
         } else if rest.starts_with("/*") {
-            Some((Kind::Comment, block_comment(rest)))
+            Some((SourceKind::Comment, block_comment(rest)))
         } else if rest.starts_with('"') {
-            Some((Kind::Text, plain_text(rest)))
+            Some((SourceKind::Text, plain_text(rest)))
         } else if rest.starts_with('r') && !follows_name {
-            raw_text(rest).map(|length| (Kind::Text, length))
+            raw_text(rest).map(|length| (SourceKind::Text, length))
         } else {
             None
         };
@@ -38,9 +38,9 @@ pub fn pieces(source: &str) -> Vec<Piece<'_>> {
             at += if rest.starts_with('\'') { character(rest) } else { rest.chars().next().map_or(1, char::len_utf8) };
             continue;
         };
-        for (kind, from, to) in [(Kind::Code, code_from, at), (kind, at, at + length)] {
+        for (kind, from, to) in [(SourceKind::Code, code_from, at), (kind, at, at + length)] {
             if from < to {
-                pieces.push(Piece { kind, line, text: &source[from..to] });
+                pieces.push(SourcePiece { kind, line, text: &source[from..to] });
                 line += source[from..to].matches('\n').count();
             }
         }
@@ -48,7 +48,7 @@ pub fn pieces(source: &str) -> Vec<Piece<'_>> {
         code_from = at;
     }
     if code_from < source.len() {
-        pieces.push(Piece { kind: Kind::Code, line, text: &source[code_from..] });
+        pieces.push(SourcePiece { kind: SourceKind::Code, line, text: &source[code_from..] });
     }
     pieces
 }
@@ -94,7 +94,7 @@ fn raw_text(rest: &str) -> Option<usize> {
     })
 }
 
-/// A character literal such as `'"'`, which begins no text; a lifetime is one quote and nothing more.
+/// A character literal such as `'"'`, which begins no text; a lifetime has only one quote.
 fn character(rest: &str) -> usize {
     let mut chars = rest.char_indices().skip(1);
     match chars.next() {
@@ -112,9 +112,9 @@ fn code_comments_and_texts_are_told_apart() {
         "let d: &'a str = \"end\";",
     );
     let of = |kind| pieces(source).into_iter().filter(|p| p.kind == kind).map(|p| (p.line, p.text)).collect::<Vec<_>>();
-    assert_eq!(of(Kind::Comment), [(1, "// note \"z\""), (2, "/* one /* two */ \" */")]);
-    // The `b` of a byte text counts as code, which no rule minds.
-    assert_eq!(of(Kind::Text), [(1, "\"x // \\\" y\""), (2, "r#\"raw \" // \"#"), (3, "\"end\"")]);
+    assert_eq!(of(SourceKind::Comment), [(1, "// note \"z\""), (2, "/* one /* two */ \" */")]);
+    // The `b` of a byte string counts as code, which affects no rule.
+    assert_eq!(of(SourceKind::Text), [(1, "\"x // \\\" y\""), (2, "r#\"raw \" // \"#"), (3, "\"end\"")]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! The rules of this repository that no compiler knows.
+//! Rules of this repository that the compiler cannot check.
 //!
-//! Each rule is one test whose name is the rule; it names every offender by file and line. Beside
-//! each rule stands a planted offence, so that no rule can quietly stop looking.
+//! Each rule is one test whose name is the rule; it names every offender by file and line. Next to each rule is a
+//! planted offence, so that no rule can silently stop working.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,14 +12,15 @@
 mod layers;
 mod lexer;
 mod machine;
+mod names;
 mod promises;
 mod repository;
 mod source;
 
 /// One breach of a rule, as `file:line: what`.
-type Offence = String;
+type TidyOffence = String;
 
 /// Fails with all offenders, one per line.
-fn none(offences: Vec<Offence>) {
+fn none(offences: Vec<TidyOffence>) {
     assert!(offences.is_empty(), "\n{}\n", offences.join("\n"));
 }

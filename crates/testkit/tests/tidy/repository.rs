@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 /// One text file, with its path from the root of the repository.
 #[derive(Debug, Clone)]
-pub struct File {
+pub struct RepositoryFile {
     pub path: String,
     pub text: String,
 }
 
-impl File {
-    /// A made-up file, to plant an offence in.
+impl RepositoryFile {
+    /// A file made up for a test, to plant an offence in.
     pub fn planted(path: &str, text: &str) -> Self {
         Self { path: path.into(), text: text.into() }
     }
@@ -27,7 +27,7 @@ impl File {
     }
 
     /// `file:line: what`, counting from one.
-    pub fn offence(&self, line: usize, what: &str) -> crate::Offence {
+    pub fn offence(&self, line: usize, what: &str) -> crate::TidyOffence {
         format!("{}:{line}: {what}", self.path)
     }
 }
@@ -36,24 +36,24 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-pub fn read(path: &str) -> File {
+pub fn read(path: &str) -> RepositoryFile {
     let text = fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
-    File { path: path.into(), text }
+    RepositoryFile { path: path.into(), text }
 }
 
-/// Every text file that is kept, wherever it is. What tools leave behind is ignored by git as well.
-pub fn files() -> Vec<File> {
+/// Every text file of the repository. Files that tools leave behind are skipped, like in `.gitignore`.
+pub fn files() -> Vec<RepositoryFile> {
     let mut found = Vec::new();
     visit(&root(), "", &mut found);
     assert!(found.len() > 20, "the repository was not found");
     found
 }
 
-pub fn rust_files() -> Vec<File> {
-    files().into_iter().filter(File::is_rust).collect()
+pub fn rust_files() -> Vec<RepositoryFile> {
+    files().into_iter().filter(RepositoryFile::is_rust).collect()
 }
 
-fn visit(folder: &Path, prefix: &str, found: &mut Vec<File>) {
+fn visit(folder: &Path, prefix: &str, found: &mut Vec<RepositoryFile>) {
     const LEFT_BEHIND: [&str; 7] = ["target", ".git", "node_modules", ".venv", "__pycache__", "dist", ".idea"];
     let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()).collect();
     entries.sort_by_key(|entry| entry.file_name());
@@ -61,7 +61,7 @@ fn visit(folder: &Path, prefix: &str, found: &mut Vec<File>) {
         let name = entry.file_name().into_string().unwrap();
         let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
         let kind = entry.file_type().unwrap();
-        // A module may be called like a folder of the build.
+        // A module may have the name of a build folder.
         let is_source = prefix.split('/').any(|part| part == "src");
         if (LEFT_BEHIND.contains(&name.as_str()) && !is_source)
             || name.ends_with(".snap.new")
@@ -72,9 +72,9 @@ fn visit(folder: &Path, prefix: &str, found: &mut Vec<File>) {
         if kind.is_dir() {
             visit(&entry.path(), &path, found);
         } else if kind.is_file() {
-            // Pictures and the like are no text and have no lines to name.
+            // Pictures and other binary files are not text and have no lines to name.
             if let Ok(text) = fs::read_to_string(entry.path()) {
-                found.push(File { path, text });
+                found.push(RepositoryFile { path, text });
             }
         }
     }

@@ -1,45 +1,45 @@
-//! A message on its way out of the worker: all six stages, or withheld.
+//! Cleans a message before it leaves the worker: all six stages, or withheld.
 //!
-//! Takes a raw item, gives a [`Mail`] and the contents of its attachments, which nobody here looks into. Promise: every
-//! text of it passed the stages, the part that is not shown as well as the one that is; whatever speaks to its reader
-//! instead of to its addressee comes with the rules it broke and how much they weigh. From which score on it is
-//! withheld, the gateway decides. What two readers read differently comes as two readings, and weighs all there is.
+//! Takes a raw item, gives a [`Mail`] and the contents of its attachments, which are not inspected here. Promise: every
+//! text of it has passed the stages, shown or not; a text that addresses the agent instead of the recipient comes with
+//! the rules that matched and their weight. The gateway decides from which score on it is withheld. A mail that two
+//! readers read differently comes with both readings and the full weight.
 
 use sluice_adapters::adapter::RawItem;
 use sluice_adapters::mime::{self, RawMail};
-use sluice_content::{Clean, Plan, Raw, clean};
-use sluice_core::mail::doubt::SENDER;
-use sluice_core::mail::{Address, Mail, UNOPENED};
+use sluice_content::{CleanContent, RawContent, ScreeningPlan, clean};
+use sluice_core::mail::authenticity::SENDER;
+use sluice_core::mail::{Mail, MailAddress, UNOPENED};
 
 /// Longest body that is kept, in bytes.
 const LONGEST: usize = 1 << 20;
-/// Attachments of one message whose contents are handed over.
+/// Most attachments of one message whose contents are sent.
 const MOST_FILES: usize = 60;
 
-/// What the stages noticed in a message.
+/// What the stages found in a message.
 #[derive(Default)]
-struct Found {
+struct MailStageFindings {
     rules: Vec<String>,
-    /// The highest, in thousandths, rounded up.
+    /// The highest score, in thousandths, rounded up.
     score: u32,
 }
 
-impl Found {
-    fn note(&mut self, clean: &Clean) {
+impl MailStageFindings {
+    fn note(&mut self, clean: &CleanContent) {
         let heavy = clean.findings().iter().filter(|finding| finding.score > 0.0);
         self.rules.extend(heavy.map(|finding| finding.rule.to_owned()));
-        // Between 0 and 1000.
+        // The value is between 0 and 1000.
         self.score = self.score.max((clean.score().clamp(0.0, 1.0) * 1000.0).ceil() as u32);
     }
 
-    /// What was not let through cannot have been looked at.
+    /// Content that was not allowed cannot have been checked.
     fn refused(&mut self, code: &str) {
         self.rules.push(code.to_owned());
         self.score = 1000;
     }
 }
 
-/// A message that is not opened: its place, and nothing of what it says.
+/// A message that is not opened: its id, and none of its content.
 pub fn closed(item: &RawItem) -> Mail {
     Mail {
         id: item.id.clone(),
@@ -53,14 +53,14 @@ pub fn closed(item: &RawItem) -> Mail {
     }
 }
 
-/// Takes a message apart and through all stages. Contents of attachments are given as they are: they are read,
-/// through all stages, when somebody asks for one.
+/// Parses a message and passes it through all stages. Contents of attachments are given unchanged: they pass through
+/// all stages when somebody reads one.
 pub fn cleaned(item: &RawItem) -> (Mail, Vec<Vec<u8>>) {
-    let RawMail { mut mail, text, html, mut contents, .. } = mime::open(item);
-    let mut found = Found::default();
+    let RawMail { mut mail, text, html, mut contents, .. } = mime::parse_item(item);
+    let mut found = MailStageFindings::default();
     let sender = mail.from.as_ref().map(|from| from.address.clone());
     lines(&mut mail, &mut found);
-    // SECURITY: an address that cleaning changes is another address. Nobody may be answered at it.
+    // SECURITY: an address that changes when it is cleaned is another address. Nobody may reply to it.
     if mail.from.as_ref().is_some_and(|from| Some(&from.address) != sender.as_ref()) {
         let shown = mail.from.take().map(|from| from.to_string());
         let doubt = mail.ambiguous.get_or_insert_default();
@@ -69,7 +69,7 @@ pub fn cleaned(item: &RawItem) -> (Mail, Vec<Vec<u8>>) {
         mail.authentication = None;
     }
     let plain = text.as_deref().map(|text| through(text, "text/plain; charset=utf-8", &mut found));
-    // A mail has two faces: what one reader is not shown, another one reads.
+    // A mail has two forms: what one reader hides, another one shows.
     let rich = html.as_deref().map(|html| through(html, "text/html; charset=utf-8", &mut found));
     let blank = |text: &&String| !text.trim().is_empty();
     mail.text = plain.as_ref().filter(blank).or(rich.as_ref().filter(blank)).cloned().unwrap_or_default();
@@ -78,8 +78,8 @@ pub fn cleaned(item: &RawItem) -> (Mail, Vec<Vec<u8>>) {
         mail.text.truncate(end);
         mail.cut = true;
     }
-    let Found { mut rules, mut score } = found;
-    // SECURITY: what two readers read differently shows an agent what its user does not see.
+    let MailStageFindings { mut rules, mut score } = found;
+    // SECURITY: a mail that two readers read differently shows an agent what its user does not see.
     if let Some(doubt) = &mail.ambiguous {
         rules.extend(doubt.reasons.iter().cloned());
         score = 1000;
@@ -96,7 +96,7 @@ pub fn cleaned(item: &RawItem) -> (Mail, Vec<Vec<u8>>) {
 
 /// Names of labels, which people wrote as well.
 pub fn names(names: Vec<(String, String)>) -> Vec<(String, String)> {
-    let mut unheeded = Found::default();
+    let mut unheeded = MailStageFindings::default();
     let texts: Vec<String> = names.iter().map(|(_, name)| one_line(name)).collect();
     match together(&texts, &mut unheeded) {
         Some(clean) => names.into_iter().zip(clean).map(|((id, _), name)| (id, name)).collect(),
@@ -104,11 +104,11 @@ pub fn names(names: Vec<(String, String)>) -> Vec<(String, String)> {
     }
 }
 
-/// Everything of the head that people read, through the stages in one go.
-fn lines(mail: &mut Mail, found: &mut Found) {
+/// All lines of the head that people read, passed through the stages at once.
+fn lines(mail: &mut Mail, found: &mut MailStageFindings) {
     let mut texts = vec![one_line(&mail.subject)];
     let people = mail.from.iter().chain(&mail.to).chain(&mail.cc);
-    for Address { name, address } in people {
+    for MailAddress { name, address } in people {
         texts.push(one_line(name.as_deref().unwrap_or_default()));
         texts.push(one_line(address));
     }
@@ -120,7 +120,7 @@ fn lines(mail: &mut Mail, found: &mut Found) {
         texts.push(one_line(&file.media_type));
     }
     let Some(clean) = together(&texts, found) else {
-        // Lines cannot be told apart any more: nothing of them is shown.
+        // The lines can no longer be told apart: none of them is shown.
         found.refused("mail.head");
         (mail.from, mail.to, mail.cc) = (None, Vec::new(), Vec::new());
         mail.subject.clear();
@@ -148,9 +148,9 @@ fn lines(mail: &mut Mail, found: &mut Found) {
     }
 }
 
-/// Lines through the stages at once, and apart again. Nothing if they came out as other lines.
-fn together(texts: &[String], found: &mut Found) -> Option<Vec<String>> {
-    // A sign before each keeps blank ones and leading blanks where they are.
+/// Passes lines through the stages together, and separates them again. `None` if the lines do not match any more.
+fn together(texts: &[String], found: &mut MailStageFindings) -> Option<Vec<String>> {
+    // A mark before each line preserves blank lines and leading blanks.
     let joined: String = texts.iter().map(|text| format!("·{text}\n")).collect();
     let clean = through(&joined, "text/plain; charset=utf-8", found);
     let lines: Option<Vec<String>> =
@@ -162,9 +162,9 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || c == '\u{2028}' || c == '\u{2029}' { ' ' } else { c }).collect()
 }
 
-/// One text through all stages. What is refused is withheld as a whole.
-fn through(text: &str, kind: &str, found: &mut Found) -> String {
-    match clean(Raw::new(text.as_bytes()).declared(kind), &Plan::default()) {
+/// Passes one text through all stages. A refused text is withheld completely.
+fn through(text: &str, kind: &str, found: &mut MailStageFindings) -> String {
+    match clean(RawContent::new(text.as_bytes()).declared(kind), &ScreeningPlan::default()) {
         Ok(clean) => {
             found.note(&clean);
             clean.text().to_owned()
@@ -190,7 +190,7 @@ mod tests {
         let all = 1_000;
         for (name, raw) in honest::mails(all) {
             let (mail, _) = cleaned(&RawItem { raw, ..item("") });
-            // What is withheld where nothing else is set.
+            // The default threshold for withholding.
             if mail.score >= 500 || mail.ambiguous.is_some() {
                 withheld.push((name, mail.withheld));
             }

@@ -1,9 +1,9 @@
-//! Whether a mail comes from the domain it says it comes from.
+//! Checks whether a mail comes from the domain that it names.
 //!
-//! Takes a mail, the domain of its sender, domains that may forward, and TXT records; gives a yes or why not. Promise:
-//! a signature counts if it covers sender, recipients, subject and the whole body and its domain is aligned as DMARC
-//! says; a seal of a forwarder counts if the operator named the forwarder and the forwarder says the same. What other
-//! servers wrote into the mail about it counts nothing.
+//! Takes a mail, the domain of its sender, domains that may forward, and TXT records; gives a success or why not.
+//! Promise: a signature counts if it covers sender, recipients, subject and the whole body, and its domain is aligned
+//! as DMARC requires; a forwarder's seal counts if the operator named the forwarder and the forwarder reports the same.
+//! What other servers wrote into the mail counts for nothing.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use mail_auth::common::parse::TxtRecordParser as _;
 use mail_auth::common::verify::{DomainKey, VerifySignature as _};
 use mail_auth::dkim::Canonicalization;
 
-/// Most signatures that are looked at: each costs a look-up.
+/// Most signatures that are checked: each costs a lookup.
 const SIGNATURES: usize = 4;
-/// Most seals of forwarders.
+/// Most forwarders' seals that are checked.
 const SEALS: usize = 3;
-/// Weakest key that is believed, in bits.
+/// Weakest key that is accepted, in bits.
 const WEAKEST: usize = 1024;
-/// The mark of a key that signs for its very domain only (`t=s`).
+/// The flag of a key that signs for exactly its own domain (`t=s`).
 const SAME_DOMAIN: u64 = 0x20;
-/// What a signature must cover.
+/// The headers that a signature must cover.
 const COVERED: [&str; 3] = ["from", "to", "subject"];
 
 /// Names whose TXT records are needed to judge this mail.
@@ -56,8 +56,8 @@ pub(super) fn names(message: &AuthenticatedMessage<'_>, domain: &str, forwarders
     names
 }
 
-/// Against what a mail is judged.
-pub(super) struct Against<'a> {
+/// What a mail is judged against.
+pub(super) struct MailProofContext<'a> {
     /// The sender's domain.
     pub(super) domain: &'a str,
     pub(super) forwarders: &'a [String],
@@ -70,13 +70,13 @@ pub(super) struct Against<'a> {
 ///
 /// # Errors
 /// The code of what is missing.
-pub(super) fn prove(message: &AuthenticatedMessage<'_>, against: &Against<'_>) -> Result<(), &'static str> {
-    let Against { domain, forwarders, records, now } = *against;
+pub(super) fn prove(message: &AuthenticatedMessage<'_>, against: &MailProofContext<'_>) -> Result<(), &'static str> {
+    let MailProofContext { domain, forwarders, records, now } = *against;
     if domain.is_empty() {
         return Err("email.from_header");
     }
     let had = !message.dkim_headers.is_empty() || message.has_dkim_errors;
-    // SECURITY: what does not count is passed over before anything is checked, so that it cannot pass for another.
+    // SECURITY: signatures that do not count are skipped before anything is checked, so that none can pass for another.
     let counting = message.dkim_headers.iter().filter(|header| {
         counts(header.value, &header.header.h)
             && header.header.a != Algorithm::RsaSha1
@@ -107,7 +107,7 @@ pub(super) fn prove(message: &AuthenticatedMessage<'_>, against: &Against<'_>) -
     })
 }
 
-/// Whether a chain of seals holds: the last forwarder's signature over the mail, and each seal over those before it.
+/// Whether a chain of seals is valid: the last forwarder's signature over the mail, and each seal over those before it.
 fn is_sealed(message: &AuthenticatedMessage<'_>, records: &BTreeMap<String, Vec<String>>, now: u64) -> bool {
     let sets: Vec<_> = message
         .aar_headers
@@ -144,7 +144,7 @@ fn is_sealed(message: &AuthenticatedMessage<'_>, records: &BTreeMap<String, Vec<
     in_order && signed && sealed
 }
 
-/// Whether a signature is still good.
+/// Whether a signature is still valid in time.
 const fn is_fresh(made: u64, until: u64, now: u64) -> bool {
     until == 0 || (now > 0 && until > made && until > now)
 }
@@ -157,13 +157,13 @@ fn is_whole(message: &AuthenticatedMessage<'_>, how: Canonicalization, expected:
     message.body_hashes.iter().find(same).is_some_and(|hash| !expected.is_empty() && hash.3 == expected)
 }
 
-/// Whether the identity a signature names (`i=`) is of its domain, or exactly it where the key says so.
+/// Whether the identity in a signature (`i=`) is in its domain, or exactly the domain where the key says so.
 fn is_own(identity: &str, by: &str, flags: u64) -> bool {
     let (by, at) = (by.to_lowercase(), identity.rsplit_once('@').map(|(_, at)| at.to_lowercase()));
     at.is_none_or(|at| at == by || (flags & SAME_DOMAIN == 0 && is_below(&at, &by)))
 }
 
-/// The one key of a name. Two under one name: nobody can say which is meant.
+/// The one key of a name. With two keys under one name, it is not known which is meant.
 fn key(records: &BTreeMap<String, Vec<String>>, name: &str) -> Option<DomainKey> {
     let texts = records.get(&name.trim_end_matches('.').to_lowercase())?;
     let mut found = texts.iter().filter_map(|text| DomainKey::parse(text.as_bytes()).ok());
@@ -190,20 +190,20 @@ fn without_signature(value: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// Whether a signature says enough: all of the body, and every header that matters.
+/// Whether a signature covers enough: all of the body, and every header that matters.
 fn counts(value: &[u8], covered: &[String]) -> bool {
     let raw = String::from_utf8_lossy(value);
     let all = COVERED.iter().all(|name| covered.iter().any(|header| header.trim().eq_ignore_ascii_case(name)));
     all && tag(&raw, "l").is_none()
 }
 
-/// `example.com` lies above `mail.example.com`. A top-level name lies above nothing here.
+/// `example.com` is above `mail.example.com`. A top-level name is above nothing here.
 fn is_below(domain: &str, above: &str) -> bool {
     above.contains('.') && domain.strip_suffix(above).is_some_and(|rest| rest.ends_with('.'))
 }
 
-/// DMARC's alignment: the same domain; or one above it that is an organisation of its own, unless the sender's domain
-/// asks for the same. A domain below the sender's is not believed, though DMARC would.
+/// DMARC's alignment: the same domain; or a parent domain that is an organizational domain, unless the sender's domain
+/// requires the same one. A subdomain of the sender's domain is not accepted, although DMARC would.
 fn is_aligned(domain: &str, by: &str, records: &BTreeMap<String, Vec<String>>) -> bool {
     if by == domain {
         return true;
@@ -220,7 +220,7 @@ fn is_aligned(domain: &str, by: &str, records: &BTreeMap<String, Vec<String>>) -
         && policy(domain).is_none_or(|text| !strict(&text))
 }
 
-/// Whether every seal is of a forwarder the operator named, and the last of them covers what matters.
+/// Whether every seal belongs to a forwarder that the operator named, and the last of them covers what matters.
 fn is_trusted(message: &AuthenticatedMessage<'_>, forwarders: &[String]) -> bool {
     let named = |domain: &str| forwarders.iter().any(|known| known.eq_ignore_ascii_case(domain));
     let sealed = message.as_headers.len();
@@ -238,7 +238,7 @@ fn is_trusted(message: &AuthenticatedMessage<'_>, forwarders: &[String]) -> bool
 fn is_vouched(message: &AuthenticatedMessage<'_>, domain: &str) -> bool {
     let Some(first) = message.aar_headers.iter().find(|results| results.header.i == 1) else { return false };
     let text = without_comments(&String::from_utf8_lossy(first.value));
-    // After the number and the name of the server.
+    // After the instance number and the name of the server.
     text.split(';').skip(2).any(|result| {
         let words: Vec<String> = result.split_whitespace().map(str::to_lowercase).collect();
         let has = |name: &str| words.iter().any(|word| *word == format!("{name}={domain}"));

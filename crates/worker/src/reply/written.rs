@@ -1,20 +1,20 @@
 //! The text of a mail, as far as it can be an answer.
 //!
-//! Takes a parsed mail; gives the words of its sender, and what else is in it. Promise: a text that was composed twice
-//! (plain and HTML) is heard whole only where both say the same; lines that a program broke for the way are joined again;
-//! what stands in a second part of the mail is not left out silently.
+//! Takes a parsed mail; gives the words of its sender, and what else is in it. Promise: a text in two versions (plain
+//! and HTML) is accepted completely only where both say the same; lines that a program wrapped for transport are joined
+//! again; text in a second part of the mail is not dropped silently.
 
 use mail_parser::decoders::html::html_to_text;
 use mail_parser::{Encoding, Message, MimeHeaders as _, PartType};
-use sluice_core::approval::mail::{ReplyText, Rest, read_reply};
+use sluice_core::approval::mail::{ReplyRemainder, ReplyText, read_reply};
 
 /// Most characters of a person's words that are given: more than any answer has.
 const LONGEST_WORDS: usize = 8_192;
 /// Character sets in which a digit is what it looks like.
 const CHARSETS: [&str; 9] = ["utf-8", "us-ascii", "koi8-r", "gb18030", "gbk", "gb2312", "big5", "shift_jis", "euc-kr"];
-/// The same, by the beginning of their names.
+/// The same, by the prefix of their names.
 const FAMILIES: [&str; 2] = ["iso-8859-", "windows-125"];
-/// Elements of HTML that begin or end a line.
+/// HTML elements that begin or end a line.
 const BLOCKS: [&str; 18] = [
     "<div",
     "</div",
@@ -35,29 +35,29 @@ const BLOCKS: [&str; 18] = [
     "<pre",
     "</pre",
 ];
-/// What HTML says about a text that its sender crossed out.
+/// HTML for text that its sender crossed out.
 const CROSSED_OUT: [&str; 6] = ["<s>", "<s ", "<strike", "<del>", "<del ", "line-through"];
 
-/// What was read.
-pub(super) struct Text {
+/// The text that was read.
+pub(super) struct WrittenReplyText {
     /// The whole plain text.
     pub whole: String,
     /// The words of the sender.
     pub words: String,
-    /// What the mail holds beside them.
-    pub rest: Rest,
-    /// There was a plain text at all.
+    /// What else the mail holds.
+    pub rest: ReplyRemainder,
+    /// Whether there was a plain text at all.
     pub is_there: bool,
-    /// It was written as it reads: in a character set we know, not packed.
+    /// Whether it was written as it reads: in a known character set, not encoded.
     pub is_exact: bool,
 }
 
-impl Text {
+impl WrittenReplyText {
     pub(super) fn of(message: &Message<'_>) -> Self {
         let first = message.text_bodies().next().filter(|part| matches!(part.body, PartType::Text(_)));
         let Some(part) = first else {
             let (whole, words) = (String::new(), String::new());
-            return Self { whole, words, rest: Rest::Doubtful, is_there: false, is_exact: false };
+            return Self { whole, words, rest: ReplyRemainder::Doubtful, is_there: false, is_exact: false };
         };
         let kind = |name: &str| part.content_type().and_then(|kind| kind.attribute(name)).map(str::to_ascii_lowercase);
         let mut whole = part.text_contents().unwrap_or_default().to_owned();
@@ -65,10 +65,10 @@ impl Text {
             whole = joined(&whole, kind("delsp").as_deref() == Some("yes"));
         }
         let mut read = read_reply(&whole);
-        // Whoever adds a picture writes on in the next part.
+        // A sender who inserts a picture continues in the next part.
         let texts = message.text_bodies().filter(|part| matches!(part.body, PartType::Text(_) | PartType::Html(_)));
         if texts.count() > 1 {
-            read.rest = Rest::Doubtful;
+            read.rest = ReplyRemainder::Doubtful;
         }
         let rich = message.html_bodies().find(|part| matches!(part.body, PartType::Html(_)));
         if let Some(html) = rich.and_then(|part| part.text_contents()) {
@@ -85,15 +85,15 @@ impl Text {
     }
 }
 
-/// Compares the plain text with the HTML that the same mail shows. Where only the breaks of lines differ, those of the
-/// HTML count, which the sender has seen; where more differs, the sender is asked.
+/// Compares the plain text with the HTML of the same mail. Where only line breaks differ, those of the HTML count,
+/// because the sender has seen them; where more differs, the sender is asked.
 fn compare(plain: &mut ReplyText, html: &str) {
     let low = html.to_ascii_lowercase();
     let rich = read_reply(&lines_of(html));
     let same = squeezed(&plain.words) == squeezed(&rich.words);
     let code = |text: &str| text.split_whitespace().next().map(str::to_owned);
     if CROSSED_OUT.iter().any(|mark| low.contains(mark)) || code(&plain.words) != code(&rich.words) {
-        plain.rest = Rest::Doubtful;
+        plain.rest = ReplyRemainder::Doubtful;
     } else if !same {
         plain.rest = worse(plain.rest);
     } else if broken(&plain.words) != broken(&rich.words) {
@@ -102,11 +102,11 @@ fn compare(plain: &mut ReplyText, html: &str) {
     }
 }
 
-/// At least what programs usually add: then a text has to be confirmed.
-fn worse(rest: Rest) -> Rest {
+/// At least the rest that programs usually add: then a text has to be confirmed.
+fn worse(rest: ReplyRemainder) -> ReplyRemainder {
     match rest {
-        Rest::Nothing | Rest::OwnLetter | Rest::Usual => Rest::Usual,
-        Rest::Doubtful => Rest::Doubtful,
+        ReplyRemainder::Nothing | ReplyRemainder::OwnLetter | ReplyRemainder::Usual => ReplyRemainder::Usual,
+        ReplyRemainder::Doubtful => ReplyRemainder::Doubtful,
     }
 }
 
@@ -114,12 +114,12 @@ fn squeezed(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The lines of a text without blank ones.
+/// The lines of a text, without blank ones.
 fn broken(text: &str) -> Vec<String> {
     text.lines().map(squeezed).filter(|line| !line.is_empty()).collect()
 }
 
-/// HTML as text, with the lines a reader sees.
+/// HTML as text, with the lines that a reader sees.
 fn lines_of(html: &str) -> String {
     let mut marked = String::with_capacity(html.len());
     let low = html.to_ascii_lowercase();
@@ -140,14 +140,14 @@ fn lines_of(html: &str) -> String {
     html_to_text(&marked)
 }
 
-/// Joins the lines of a text in `format=flowed` (RFC 3676) as they were before they were broken for the way.
+/// Joins the lines of a text in `format=flowed` (RFC 3676) as they were before they were wrapped for transport.
 fn joined(text: &str, delete_space: bool) -> String {
     let mut lines: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;
     for line in text.replace("\r\n", "\n").split('\n') {
         let depth = line.chars().take_while(|c| *c == '>').count();
         let line = line.trim_start_matches('>');
-        // One blank was put before a line that could be taken for something else.
+        // One blank was put before a line that could be mistaken for something else.
         let line = line.strip_prefix(' ').unwrap_or(line);
         match lines.last_mut() {
             Some((before, last)) if goes_on && *before == depth => {
@@ -169,13 +169,13 @@ mod tests {
     use super::*;
     use mail_parser::MessageParser;
 
-    fn text(mail: &str) -> Text {
+    fn text(mail: &str) -> WrittenReplyText {
         let mail = mail.replace('\n', "\r\n");
-        Text::of(&MessageParser::default().parse(mail.as_bytes()).unwrap())
+        WrittenReplyText::of(&MessageParser::default().parse(mail.as_bytes()).unwrap())
     }
 
-    /// A mail composed twice.
-    fn twice(plain: &str, html: &str) -> Text {
+    /// A mail with a plain and an HTML version.
+    fn twice(plain: &str, html: &str) -> WrittenReplyText {
         text(&format!(
             "From: a@b.example\nMIME-Version: 1.0\nContent-Type: multipart/alternative; boundary=x\n\n--x\n\
              Content-Type: text/plain; charset=utf-8\n\n{plain}\n--x\nContent-Type: text/html; charset=utf-8\n\n{html}\n\
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_plain_text_is_exact_and_all_of_it_counts() {
         let text = text("From: a@b.example\nContent-Type: text/plain; charset=UTF-8\n\n1\n\n> appr_2\n");
-        assert!(text.is_exact && text.is_there && text.words == "1" && text.rest == Rest::OwnLetter);
+        assert!(text.is_exact && text.is_there && text.words == "1" && text.rest == ReplyRemainder::OwnLetter);
     }
 
     #[test]
@@ -232,21 +232,24 @@ mod tests {
                           wrote:<br></div><blockquote>appr_01</blockquote></div>";
         let both = |plain: &str, html: &str| twice(&format!("{plain}{quote}"), &format!("{html}{rich_quote}"));
         let same = both("5 kubectl get pod x\n--watch", "<div>5 kubectl get pod x</div><div>--watch<br></div>");
-        assert_eq!((same.words.as_str(), same.rest), ("5 kubectl get pod x\n--watch", Rest::OwnLetter));
+        assert_eq!((same.words.as_str(), same.rest), ("5 kubectl get pod x\n--watch", ReplyRemainder::OwnLetter));
         let wrapped =
             both("5 kubectl delete pod x\n--dry-run=client", "<div>5 kubectl delete pod x --dry-run=client</div>");
-        assert_eq!((wrapped.words.as_str(), wrapped.rest), ("5 kubectl delete pod x --dry-run=client", Rest::Usual));
-        assert_eq!(both("5 rm -r x", "<div>5 rm -r <b>y</b></div>").rest, Rest::Usual);
-        assert_eq!(both("4 do it", "<div>4 <s>do</s> it</div>").rest, Rest::Doubtful);
-        assert_eq!(both("1", "<div>3</div>").rest, Rest::Doubtful);
-        assert_eq!(both("1", "<div dir=\"ltr\">1</div>").rest, Rest::OwnLetter);
-        assert_eq!(both("1", "<div>1</div><p>Acme Ltd, all rights reserved</p>").rest, Rest::Usual);
+        assert_eq!(
+            (wrapped.words.as_str(), wrapped.rest),
+            ("5 kubectl delete pod x --dry-run=client", ReplyRemainder::Usual)
+        );
+        assert_eq!(both("5 rm -r x", "<div>5 rm -r <b>y</b></div>").rest, ReplyRemainder::Usual);
+        assert_eq!(both("4 do it", "<div>4 <s>do</s> it</div>").rest, ReplyRemainder::Doubtful);
+        assert_eq!(both("1", "<div>3</div>").rest, ReplyRemainder::Doubtful);
+        assert_eq!(both("1", "<div dir=\"ltr\">1</div>").rest, ReplyRemainder::OwnLetter);
+        assert_eq!(both("1", "<div>1</div><p>Acme Ltd, all rights reserved</p>").rest, ReplyRemainder::Usual);
     }
 
     #[test]
     fn a_text_that_goes_on_in_another_part_is_not_heard_as_if_it_ended() {
         let mail = "From: a@b.example\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n\n--x\n\
                     Content-Type: text/plain\n\n5 kubectl delete pod x\n--x\nContent-Type: text/plain\n\n--dry-run\n--x--\n";
-        assert_eq!(text(mail).rest, Rest::Doubtful);
+        assert_eq!(text(mail).rest, ReplyRemainder::Doubtful);
     }
 }

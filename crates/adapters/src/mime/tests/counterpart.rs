@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-/// What Python reads.
+/// The reading of Python.
 #[derive(Debug, Default, Deserialize)]
 pub struct SecondReading {
     #[serde(default)]
@@ -21,13 +21,13 @@ pub struct SecondReading {
     error: Option<String>,
 }
 
-/// In a strict run what would be skipped is a failure.
+/// In a strict run, a skipped check is a failure.
 pub fn skipped(reason: &str) {
     assert!(std::env::var_os("SLUICE_TEST_STRICT").is_none(), "skipped: {reason}");
     drop(writeln!(std::io::stderr(), "skipped: {reason}"));
 }
 
-/// What Python makes of each of these mails. Nothing where there is no Python.
+/// Python's reading of each of these mails. `None` where there is no Python.
 pub fn read(mails: &[Vec<u8>]) -> Option<Vec<Result<SecondReading, String>>> {
     let mut command = Command::new("python3");
     command.arg("-c").arg(include_str!("counterpart.py")).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -1,10 +1,10 @@
 //! Ordinary mails, as ordinary programs write them: Outlook, Apple Mail, Gmail, mutt, mailing lists, newsletters,
 //! calendar invitations, delivery reports, receipts. The same number gives the same mails.
 
-/// A small generator of numbers: the same seed gives the same mails.
-struct Dice(u64);
+/// A small number generator: the same seed gives the same mails.
+struct MailRandom(u64);
 
-impl Dice {
+impl MailRandom {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -114,8 +114,8 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// A value as a header has it: encoded where it has to be.
-fn value(dice: &mut Dice, text: &str) -> String {
+/// A value as it is written in a header: encoded where necessary.
+fn value(dice: &mut MailRandom, text: &str) -> String {
     if text.is_ascii() {
         return text.to_owned();
     }
@@ -141,7 +141,7 @@ fn value(dice: &mut Dice, text: &str) -> String {
     }
 }
 
-fn person(dice: &mut Dice) -> String {
+fn person(dice: &mut MailRandom) -> String {
     let (name, host) = (dice.pick(&NAMES), dice.pick(&HOSTS));
     let local = dice.pick(&["ana", "li.wen", "bounce+a=b", "o'neil", "no-reply", "x_y-1"]);
     let address = format!("{local}@{host}");
@@ -155,7 +155,7 @@ fn person(dice: &mut Dice) -> String {
     }
 }
 
-fn body(dice: &mut Dice) -> String {
+fn body(dice: &mut MailRandom) -> String {
     let mut lines = vec!["Hello,".to_owned(), String::new()];
     for _ in 0..1 + dice.roll(12) {
         lines.push(dice.pick(&LINES).to_owned());
@@ -167,7 +167,7 @@ fn body(dice: &mut Dice) -> String {
 }
 
 /// A text part with its fields, in one of the usual encodings.
-fn part(dice: &mut Dice, kind: &str, text: &str) -> String {
+fn part(dice: &mut MailRandom, kind: &str, text: &str) -> String {
     let charset = dice.pick(&["utf-8", "UTF-8", "\"utf-8\""]);
     let flowed =
         if kind == "text/plain" { dice.pick(&["", "; format=flowed", "; format=flowed; delsp=yes"]) } else { "" };
@@ -188,13 +188,13 @@ fn html(text: &str) -> String {
     format!("<html><head><meta charset=\"utf-8\"></head><body><p>{}</p></body></html>\n", text.replace('\n', "<br>\n"))
 }
 
-fn alternative(dice: &mut Dice, boundary: &str) -> String {
+fn alternative(dice: &mut MailRandom, boundary: &str) -> String {
     let text = body(dice);
     let (plain, rich) = (part(dice, "text/plain", &text), part(dice, "text/html", &html(&text)));
     format!("--{boundary}\n{plain}\n--{boundary}\n{rich}\n--{boundary}--\n")
 }
 
-fn file(dice: &mut Dice) -> String {
+fn file(dice: &mut MailRandom) -> String {
     let name = dice.pick(&["report.pdf", "Q3 figures.xlsx", "image001.png"]);
     let bytes: Vec<u8> = (0..40 + dice.roll(200)).map(|at| at.to_le_bytes()[0]).collect();
     format!(
@@ -203,7 +203,7 @@ fn file(dice: &mut Dice) -> String {
     )
 }
 
-fn trace(dice: &mut Dice) -> String {
+fn trace(dice: &mut MailRandom) -> String {
     let id = dice.hex(16);
     let host = dice.pick(&HOSTS);
     format!(
@@ -220,7 +220,7 @@ fn trace(dice: &mut Dice) -> String {
     )
 }
 
-fn one(dice: &mut Dice) -> String {
+fn one(dice: &mut MailRandom) -> String {
     let mut head = if dice.roll(3) > 0 { trace(dice) } else { String::new() };
     let (from, subject) = (person(dice), dice.pick(&SUBJECTS));
     let subject = value(dice, subject);
@@ -332,9 +332,9 @@ fn one(dice: &mut Dice) -> String {
     }
 }
 
-/// So many of them, each with a name that says which it is. Services give them with the line ends of the network.
+/// This many mails, each with a name that identifies it. Services give them with network line ends.
 pub fn mails(many: usize) -> impl Iterator<Item = (String, Vec<u8>)> {
-    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+    let mut dice = MailRandom(0x9E37_79B9_7F4A_7C15);
     (0..many).map(move |at| {
         let raw = one(&mut dice);
         (format!("honest {at}"), raw.replace('\n', "\r\n").into_bytes())

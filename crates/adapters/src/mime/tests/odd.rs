@@ -1,6 +1,6 @@
-//! Odd mails, put together from tables: every sender with every head, every body with every line end.
+//! Odd mails, combined from tables: every sender with every head, every body with every line end.
 
-/// A sender that stands in bodies only: nobody may ever be shown it.
+/// A sender that appears only in bodies: it must never be shown to anyone.
 pub const FROM_IN_BODY: &str = "evil@elsewhere.example";
 
 const SENDERS: [&str; 40] = [
@@ -116,7 +116,7 @@ const EXTRAS: [&str; 22] = [
     "Comments: =?utf-8?q?x\n",
 ];
 
-/// Content fields and a body. Bodies speak as if they began a head.
+/// Content fields and a body. Bodies look like the start of a head.
 const BODIES: [(&str, &str); 44] = [
     ("", "From: evil@elsewhere.example\nSubject: other\n\nhello there\n"),
     ("", "hello there\n"),
@@ -201,7 +201,7 @@ fn ended(raw: &str, end: &str) -> Vec<u8> {
     raw.replace('\n', end).into_bytes()
 }
 
-/// Multiparts that are opened and never closed, otherwise sound.
+/// Multiparts that are opened and never closed, otherwise valid.
 pub fn unclosed() -> Vec<(String, Vec<u8>)> {
     let head = "From: ana@bank.example\nSubject: x\nMIME-Version: 1.0\n";
     let mut all = Vec::new();
@@ -251,7 +251,7 @@ pub fn unclosed() -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// All of them, each with a name that says which it is.
+/// All of them, each with a name that identifies it.
 pub fn mails() -> impl Iterator<Item = (String, Vec<u8>)> {
     let mut all = unclosed();
     let mut put = |name: String, head: String, body: &str| {
@@ -301,7 +301,7 @@ pub fn mails() -> impl Iterator<Item = (String, Vec<u8>)> {
             ended(&format!("From ana Thu Aug 22 12:36:23 2002\n{whole}"), "\n"),
         ));
     }
-    // Bytes that are not UTF-8, where names and words stand.
+    // Bytes that are not UTF-8, in places of names and words.
     for line in
         [&b"From: Zo\xeb <ana@bank.example>\n"[..], b"From: zo\xeb@bank.example\n", b"Subject: caf\xe9\n", b"X: \xff\n"]
     {

@@ -1,29 +1,29 @@
-//! Letters: what goes in comes out, and no value begins a header.
+//! Tests of outgoing mail: what is written is read back, and no value begins a header.
 
 use crate::mime::*;
 use proptest::prelude::*;
 use serde_json::json;
 
-fn letter() -> Letter<'static> {
-    Letter {
+fn letter() -> OutgoingMail<'static> {
+    OutgoingMail {
         op: "buf_1",
         at: 1_790_000_000_000,
         from: "me@alder.example".into(),
         to: vec!["li@northpeak.example".into()],
         subject: "Hello".into(),
         text: "Dear Li,\nall well.\n".into(),
-        ..Letter::default()
+        ..OutgoingMail::default()
     }
 }
 
 #[test]
 fn a_letter_comes_out_as_it_went_in() {
-    let files = vec![Blob {
+    let files = vec![AttachedFile {
         name: "Résumé für Ána.pdf".into(),
         media_type: "application/pdf".into(),
         bytes: vec![0, 255, 10, 13],
     }];
-    let whole = Letter {
+    let whole = OutgoingMail {
         subject: "Grüße aus Köln – naïve café".into(),
         html: Some("<p>Dear Li</p>".into()),
         cc: vec!["ana@alder.example".into()],
@@ -35,7 +35,7 @@ fn a_letter_comes_out_as_it_went_in() {
     let raw = parse(&write(whole).unwrap());
     assert_eq!(raw.mail.subject, "Grüße aus Köln – naïve café");
     assert_eq!(raw.mail.to[0].address, "li@northpeak.example");
-    assert_eq!(raw.text.as_deref().map(print_of), Some(print_of("Dear Li, all well.")));
+    assert_eq!(raw.text.as_deref().map(text_fingerprint), Some(text_fingerprint("Dear Li, all well.")));
     assert_eq!(raw.html.as_deref().map(str::trim_end), Some("<p>Dear Li</p>"));
     assert_eq!(raw.references, ["a@x.example", "b@x.example"]);
     assert_eq!(raw.mark.as_deref(), Some("buf_1"));
@@ -50,16 +50,19 @@ fn the_same_letter_is_the_same_bytes() {
 
 #[test]
 fn those_who_get_hidden_copies_stay_in_the_letter_for_the_service() {
-    let text = String::from_utf8(write(Letter { bcc: vec!["b@x.example".into()], ..letter() }).unwrap()).unwrap();
+    let text = String::from_utf8(write(OutgoingMail { bcc: vec!["b@x.example".into()], ..letter() }).unwrap()).unwrap();
     assert!(text.contains("Bcc: b@x.example"), "{text}");
 }
 
 #[test]
 fn an_address_that_can_be_read_in_two_ways_is_refused() {
     for bad in ["a@b.example x@y.example", "nobody", "a@b@c.example", "a@", "\"x,\" y@z.example@q"] {
-        assert!(addressees(Some(&json!(bad))).is_err(), "{bad}");
+        assert!(checked_addresses(Some(&json!(bad))).is_err(), "{bad}");
     }
-    assert_eq!(addressees(Some(&json!("Ana <a@b.example>, c@d.example"))).unwrap(), ["a@b.example", "c@d.example"]);
+    assert_eq!(
+        checked_addresses(Some(&json!("Ana <a@b.example>, c@d.example"))).unwrap(),
+        ["a@b.example", "c@d.example"]
+    );
 }
 
 #[test]
@@ -80,7 +83,7 @@ fn hostile_bytes_are_taken_apart_without_harm() {
 proptest! {
     #[test]
     fn no_value_begins_a_header(subject in "\\PC{0,80}|.*[\r\n].*", op in "[a-z_0-9]{1,20}", text in ".{0,200}") {
-        let letter = Letter { subject: subject.clone(), op: &op, text, ..letter() };
+        let letter = OutgoingMail { subject: subject.clone(), op: &op, text, ..letter() };
         match write(letter) {
             Err(_) => prop_assert!(subject.chars().any(char::is_control)),
             Ok(bytes) => {

@@ -1,14 +1,14 @@
-//! Keys of model providers, of what agents search with, and of what they remember in.
+//! Keys of model providers, and of search and memory services for agents.
 
-use super::{Format, Proof, row};
+use super::{FormatProof, SecretFormat, row};
 
 #[rustfmt::skip] // A table: one row, one line.
-pub(super) static FORMATS: &[Format] = &[
-    // The seed's three, as written: the mark and so many more.
-    row("seed.sk", "secret key (`sk-` and 20 more)", &["sk-"], r"sk-[\w-]{20,}").proof(Proof::Random),
+pub(super) static FORMATS: &[SecretFormat] = &[
+    // The three base formats: the prefix and a number of characters.
+    row("seed.sk", "secret key (`sk-` and 20 more)", &["sk-"], r"sk-[\w-]{20,}").proof(FormatProof::Random),
     row("seed.xai", "xAI API key (`xai-` and 20 more)", &["xai-"], r"xai-[\w-]{20,}"),
     row("seed.bearer", "bearer token (`Bearer` and 16 more)", &["Bearer ", "bearer ", "BEARER "], r"(?i:bearer) +[\w.~+/=-]{16,}"),
-    row("openai.key", "OpenAI API key", &["T3BlbkFJ"], r"sk-[\w-]*T3BlbkFJ[\w-]{10,}").back(180).proof(Proof::None),
+    row("openai.key", "OpenAI API key", &["T3BlbkFJ"], r"sk-[\w-]*T3BlbkFJ[\w-]{10,}").back(180).proof(FormatProof::None),
     row("openai.project", "OpenAI project key", &["sk-proj-", "sk-svcacct-", "sk-admin-", "sk-None-"], r"sk-(?:proj|svcacct|admin|None)-[\w-]{20,}"),
     row("openai.session", "OpenAI session", &["sess-"], r"sess-[A-Za-z0-9]{40}"),
     row("anthropic.key", "Anthropic API key", &["sk-ant-"], r"sk-ant-(?:api|admin|oat|ort|sid|usr)?\d{0,2}-?[\w-]{32,}"),
@@ -23,10 +23,10 @@ pub(super) static FORMATS: &[Format] = &[
     row("groq.key", "Groq key", &["gsk_"], r"gsk_[A-Za-z0-9]{48,60}"),
     row("perplexity.key", "Perplexity key", &["pplx-"], r"pplx-[A-Za-z0-9]{40,64}"),
     row("together.key", "Together key", &["tgp_v1_"], r"tgp_v1_[\w-]{40,}"),
-    row("fireworks.key", "Fireworks key", &["fw_"], r"fw_[A-Za-z0-9]{20,32}").proof(Proof::Random),
+    row("fireworks.key", "Fireworks key", &["fw_"], r"fw_[A-Za-z0-9]{20,32}").proof(FormatProof::Random),
     row("cerebras.key", "Cerebras key", &["csk-"], r"csk-[a-z0-9]{40,64}"),
     row("nvidia.key", "NVIDIA key", &["nvapi-"], r"nvapi-[\w-]{60,72}"),
-    row("voyage.key", "Voyage key", &["pa-"], r"pa-[\w-]{40,48}").proof(Proof::Random),
+    row("voyage.key", "Voyage key", &["pa-"], r"pa-[\w-]{40,48}").proof(FormatProof::Random),
     row("pinecone.key", "Pinecone key", &["pcsk_"], r"pcsk_[A-Za-z0-9]{5,8}_[A-Za-z0-9]{50,80}"),
     row("langsmith.key", "LangSmith key", &["lsv2_pt_", "lsv2_sk_"], r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}"),
     row("langchain.old", "LangChain hub key", &["ls__"], r"ls__[0-9a-f]{32}"),
@@ -35,10 +35,10 @@ pub(super) static FORMATS: &[Format] = &[
     row("jina.key", "Jina key", &["jina_"], r"jina_[A-Za-z0-9]{55,65}"),
     row("apify.token", "Apify token", &["apify_api_"], r"apify_api_[A-Za-z0-9]{34,40}"),
     row("browserbase.key", "Browserbase key", &["bb_live_", "bb_test_"], r"bb_(?:live|test)_[\w-]{20,}"),
-    row("brave.key", "Brave search key", &["BSA"], r"BSA[\w-]{24,28}").proof(Proof::Random),
+    row("brave.key", "Brave search key", &["BSA"], r"BSA[\w-]{24,28}").proof(FormatProof::Random),
     row("e2b.key", "E2B key", &["e2b_"], r"e2b_[0-9a-f]{40}"),
     row("runpod.key", "RunPod key", &["rpa_"], r"rpa_[A-Z0-9]{40,46}[a-z0-9]{0,6}"),
-    row("modal.token", "Modal token", &["ak-", "as-"], r"a[ks]-[A-Za-z0-9]{22}").proof(Proof::Random),
+    row("modal.token", "Modal token", &["ak-", "as-"], r"a[ks]-[A-Za-z0-9]{22}").proof(FormatProof::Random),
     row("llamacloud.key", "LlamaCloud key", &["llx-"], r"llx-[A-Za-z0-9]{48}"),
     row("cursor.key", "Cursor key", &["key_"], r"key_[0-9a-f]{64}"),
     row("wandb.key", "Weights & Biases key", &["wandb_v1_"], r"wandb_v1_[\w-]{20,}"),
@@ -46,12 +46,12 @@ pub(super) static FORMATS: &[Format] = &[
     row("friendli.key", "Friendli and kin", &["flp_"], r"flp_[A-Za-z0-9]{40,60}"),
     row("baseten.key", "Baseten key", &["Api-Key "], r"Api-Key [A-Za-z0-9]{8}\.[A-Za-z0-9]{32}"),
     row("you.key", "You.com key", &["ydc-sk-"], r"ydc-sk-[\w<>__-]{20,}"),
-    row("privateai.key", "Private AI key", &["private-ai", "privateai", "private_ai", "PRIVATE_AI", "PRIVATEAI"], r"(?i:private[_-]?ai)[\w ]{0,12}\W{1,8}[a-z0-9]{32}\b").proof(Proof::None),
+    row("privateai.key", "Private AI key", &["private-ai", "privateai", "private_ai", "PRIVATE_AI", "PRIVATEAI"], r"(?i:private[_-]?ai)[\w ]{0,12}\W{1,8}[a-z0-9]{32}\b").proof(FormatProof::None),
     row("google.ai", "Google AI Studio key", &["AQ."], r"AQ\.[\w-]{40,60}"),
-    row("composio.key", "Composio key", &["comp_"], r"comp_[A-Za-z0-9]{20,40}").proof(Proof::Random),
+    row("composio.key", "Composio key", &["comp_"], r"comp_[A-Za-z0-9]{20,40}").proof(FormatProof::Random),
     row("mem0.key", "Mem0 key", &["m0-"], r"m0-[A-Za-z0-9]{40}"),
     row("zep.key", "Zep key", &["z_1dWlkIjoi"], r"z_1dWlkIjoi[\w.-]{60,}"),
-    row("dify.key", "Dify app key", &["app-"], r"app-[A-Za-z0-9]{24}").proof(Proof::Random),
+    row("dify.key", "Dify app key", &["app-"], r"app-[A-Za-z0-9]{24}").proof(FormatProof::Random),
     row("coze.token", "Coze token", &["pat_", "sat_"], r"[ps]at_[A-Za-z0-9]{64}"),
     row("dashscope.key", "DashScope key", &["sk-"], r"sk-[0-9a-f]{32}"),
     row("fal.key", "fal key pair", &["FAL_KEY"], r"FAL_KEY\W{1,6}[0-9a-f-]{36}:[0-9a-f]{32}"),

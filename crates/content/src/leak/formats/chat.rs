@@ -1,25 +1,25 @@
 //! Keys of chat, mail, telephony and social services.
 
-use super::{Format, Proof, row};
+use super::{FormatProof, SecretFormat, row};
 
 #[rustfmt::skip] // A table: one row, one line.
-pub(super) static FORMATS: &[Format] = &[
+pub(super) static FORMATS: &[SecretFormat] = &[
     row("slack.token", "Slack token", &["xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-", "xoxo-", "xoxc-", "xoxd-"], r"xox[abcdoprs]-(?:\d-)?[A-Za-z0-9%+/-]{20,}"),
     row("slack.rotating", "Slack rotating token", &["xoxe.xox", "xoxe-"], r"xoxe(?:\.xox[bp])?-\d-[A-Za-z0-9]{100,}"),
     row("slack.app", "Slack app token", &["xapp-"], r"xapp-\d{1,12}-[A-Za-z0-9/-]{20,}"),
     row("slack.config", "Slack workflow token", &["xwfp-"], r"xwfp-[A-Za-z0-9%-]{40,}"),
-    row("slack.webhook", "Slack webhook", &["hooks.slack.com/"], r"hooks\.slack\.com/(?:services/T\w{6,14}/B\w{6,14}/\w{20,30}|(?:workflows|triggers)/[TE]\w{6,14}/A?\w{6,20}/[\w/]{20,80})").proof(Proof::None),
-    row("discord.bot", "Discord bot token", &["MT", "Mz", "Mj", "MD", "ND", "NT", "Nj", "Nz", "OD", "OT"], r"[MNO][A-Za-z0-9]{23,27}\.[\w-]{6}\.[\w-]{27,40}").proof(Proof::Random),
+    row("slack.webhook", "Slack webhook", &["hooks.slack.com/"], r"hooks\.slack\.com/(?:services/T\w{6,14}/B\w{6,14}/\w{20,30}|(?:workflows|triggers)/[TE]\w{6,14}/A?\w{6,20}/[\w/]{20,80})").proof(FormatProof::None),
+    row("discord.bot", "Discord bot token", &["MT", "Mz", "Mj", "MD", "ND", "NT", "Nj", "Nz", "OD", "OT"], r"[MNO][A-Za-z0-9]{23,27}\.[\w-]{6}\.[\w-]{27,40}").proof(FormatProof::Random),
     row("discord.mfa", "Discord user token", &["mfa."], r"mfa\.[\w-]{84}"),
     row("discord.webhook", "Discord webhook", &["/api/webhooks/"], r"/api/webhooks/\d{16,20}/[\w-]{60,80}"),
     row("telegram.bot", "Telegram bot token", &[":AA"], r"\d{8,10}:AA[\w-]{32,34}").back(12),
-    row("mattermost.hook", "Mattermost and Rocket.Chat webhook", &["/hooks/"], r"/hooks/[a-z0-9]{26}\b").proof(Proof::Random),
-    row("google.chat", "Google Chat webhook", &["chat.googleapis.com/v1/spaces/"], r"chat\.googleapis\.com/v1/spaces/[\w-]+/messages\?key=[\w-]+&token=[\w%-]+").proof(Proof::None),
+    row("mattermost.hook", "Mattermost and Rocket.Chat webhook", &["/hooks/"], r"/hooks/[a-z0-9]{26}\b").proof(FormatProof::Random),
+    row("google.chat", "Google Chat webhook", &["chat.googleapis.com/v1/spaces/"], r"chat\.googleapis\.com/v1/spaces/[\w-]+/messages\?key=[\w-]+&token=[\w%-]+").proof(FormatProof::None),
     row("matrix.token", "Matrix access token", &["syt_", "mat_", "MDAx"], r"syt_[A-Za-z0-9=]{2,60}_[A-Za-z0-9]{20}_[A-Za-z0-9]{6}|MDAx[A-Za-z0-9+/=_-]{120,}"),
     row("webex.token", "Webex bot token", &["_PF84_"], r"[A-Za-z0-9]{64}_PF84_[0-9a-f-]{36}").back(66),
     row("ntfy.token", "ntfy token", &["tk_"], r"tk_[a-z0-9]{29}"),
-    row("feishu.webhook", "Feishu and Lark webhook", &["open.feishu.cn/open-apis/bot/", "open.larksuite.com/open-apis/bot/"], r"open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v2/hook/[0-9a-f-]{36}").proof(Proof::None),
-    row("wecom.webhook", "WeCom webhook", &["qyapi.weixin.qq.com/cgi-bin/webhook/send?key="], r"send\?key=[0-9a-f-]{36}").back(4).proof(Proof::None),
+    row("feishu.webhook", "Feishu and Lark webhook", &["open.feishu.cn/open-apis/bot/", "open.larksuite.com/open-apis/bot/"], r"open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v2/hook/[0-9a-f-]{36}").proof(FormatProof::None),
+    row("wecom.webhook", "WeCom webhook", &["qyapi.weixin.qq.com/cgi-bin/webhook/send?key="], r"send\?key=[0-9a-f-]{36}").back(4).proof(FormatProof::None),
     row("dingtalk.webhook", "DingTalk webhook", &["oapi.dingtalk.com/robot/send?access_token="], r"oapi\.dingtalk\.com/robot/send\?access_token=[0-9a-f]{64}"),
     // Telephony.
     row("twilio.key", "Twilio key", &["SK"], r"SK[0-9a-f]{32}"),
@@ -33,7 +33,7 @@ pub(super) static FORMATS: &[Format] = &[
     row("sendgrid.key", "SendGrid key", &["SG."], r"SG\.[\w-]{20,24}\.[\w-]{39,50}"),
     row("mailgun.key", "Mailgun key", &["key-", "pubkey-"], r"(?:pub)?key-[0-9a-f]{32}"),
     row("mailchimp.key", "Mailchimp key", &["-us"], r"[0-9a-f]{32}-us\d{1,2}").back(33),
-    row("mandrill.key", "Mandrill key", &["md-"], r"md-[\w-]{22}").proof(Proof::Random),
+    row("mandrill.key", "Mandrill key", &["md-"], r"md-[\w-]{22}").proof(FormatProof::Random),
     row("brevo.key", "Brevo key", &["xkeysib-", "xsmtpsib-"], r"x(?:keysib|smtpsib)-[0-9a-f]{64}-[A-Za-z0-9]{16}"),
     row("resend.key", "Resend key", &["re_"], r"re_[A-Za-z0-9]{8}_[A-Za-z0-9]{20,28}"),
     row("mailersend.key", "MailerSend key", &["mlsn."], r"mlsn\.[0-9a-f]{64}"),
@@ -41,19 +41,19 @@ pub(super) static FORMATS: &[Format] = &[
     row("klaviyo.key", "Klaviyo private key", &["pk_"], r"pk_[0-9a-f]{34}"),
     row("intercom.token", "Intercom token", &["dG9rO"], r"dG9rO[A-Za-z0-9+/]{54,60}={0,2}"),
     row("hubspot.token", "HubSpot token", &["pat-na", "pat-eu"], r"pat-(?:na|eu)\d-[0-9a-f]{8}-[0-9a-f-]{27}"),
-    row("salesforce.session", "Salesforce session", &["00D"], r"00D[A-Za-z0-9]{12,15}![\w.]{80,120}").proof(Proof::None),
+    row("salesforce.session", "Salesforce session", &["00D"], r"00D[A-Za-z0-9]{12,15}![\w.]{80,120}").proof(FormatProof::None),
     row("salesforce.refresh", "Salesforce refresh token", &["5Aep861"], r"5Aep861[\w.]{70,90}"),
     // Social.
     row("facebook.token", "Facebook token", &["EAA"], r"EAA[A-Z][A-Za-z0-9]{80,}"),
     row("facebook.app", "Facebook app token", &["facebook", "FACEBOOK", "Facebook"], r"(?i:facebook)[^\n]{0,40}?\b\d{15,16}(?:\||%7[Cc])[\w-]{27,40}"),
     row("facebook.secret", "Facebook secret", &["facebook", "FACEBOOK", "Facebook", "fbApi", "FB_", "fb_"], r"(?i:facebook|fb)[\w .-]{0,24}(?:\\?['\x22\]])?\s{0,3}(?:[:=,]|=>)\s{0,3}(?:\\?['\x22])?[0-9a-f]{32}\b"),
     row("instagram.token", "Instagram token", &["IGQV", "IGAA"], r"IG(?:QV|AA)[\w-]{100,}"),
-    row("twitter.bearer", "X bearer token", &["AAAAAAAAAA"], r"A{19,22}[A-Za-z0-9%]{60,}").proof(Proof::None),
+    row("twitter.bearer", "X bearer token", &["AAAAAAAAAA"], r"A{19,22}[A-Za-z0-9%]{60,}").proof(FormatProof::None),
     row("linkedin.secret", "LinkedIn secret", &["WPL_AP1", "WPL_AP0"], r"WPL_AP\d\.[\w.]{16,}={0,2}"),
-    row("linkedin.pair", "LinkedIn secret with its name", &["linkedin", "LINKEDIN", "LinkedIn"], r"(?i:linkedin)[\w-]{0,20}(?i:secret)\W{1,8}[A-Za-z0-9]{16}\b").proof(Proof::None),
+    row("linkedin.pair", "LinkedIn secret with its name", &["linkedin", "LINKEDIN", "LinkedIn"], r"(?i:linkedin)[\w-]{0,20}(?i:secret)\W{1,8}[A-Za-z0-9]{16}\b").proof(FormatProof::None),
     row("pinterest.token", "Pinterest token", &["pina_"], r"pina_[A-Z0-9]{60,90}"),
     row("twitch.stream", "Twitch stream key", &["live_"], r"live_\d{6,12}_[A-Za-z0-9]{24,36}"),
     row("tiktok.token", "TikTok token", &["act.", "clt."], r"(?:act|clt)\.[A-Za-z0-9!*.]{50,80}"),
-    row("spotify.token", "Spotify token", &["BQ"], r"BQ[A-Za-z0-9][\w-]{120,}").proof(Proof::Random),
+    row("spotify.token", "Spotify token", &["BQ"], r"BQ[A-Za-z0-9][\w-]{120,}").proof(FormatProof::Random),
     row("zoom.token", "Zoom webhook secret", &["ZOOM_WEBHOOK_SECRET_TOKEN"], r"ZOOM_WEBHOOK_SECRET_TOKEN\W{1,6}[\w-]{16,}"),
 ];

@@ -1,15 +1,15 @@
-//! Keys of clouds, hosts, networks, databases and of what keeps secrets itself.
+//! Keys of clouds, hosting, networks, databases and secret stores.
 
-use super::{Format, Proof, row};
+use super::{FormatProof, SecretFormat, row};
 
 #[rustfmt::skip] // A table: one row, one line.
-pub(super) static FORMATS: &[Format] = &[
-    // Amazon. The id names the account; with it comes the secret, so the id alone stops the message.
-    row("aws.key_id", "AWS access key id", &["AKIA", "ASIA", "ABIA", "ACCA", "A3T"], r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}").proof(Proof::Apart(&["x-amz-credential="])),
-    // The link opens what it names until it expires, and tells whose it is.
+pub(super) static FORMATS: &[SecretFormat] = &[
+    // Amazon. The id names the account and often comes with the secret, so the id alone blocks the message.
+    row("aws.key_id", "AWS access key id", &["AKIA", "ASIA", "ABIA", "ACCA", "A3T"], r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}").proof(FormatProof::Apart(&["x-amz-credential="])),
+    // The link opens its target until it expires, and shows the account.
     row("aws.presigned", "signed AWS link", &["X-Amz-Credential=", "x-amz-credential="], r"(?i:x-amz-credential)=(?:AKIA|ASIA)[A-Z0-9]{16}(?:%2[Ff]|/)"),
     row("aws.session", "AWS session token", &["FwoGZXIvYXdz", "IQoJb3JpZ2lu", "FQoGZXIvYXdz", "FQoDYXdz"], r"(?:FwoGZXIvYXdz|IQoJb3JpZ2lu|FQoGZXIvYXdz|FQoDYXdz)[A-Za-z0-9+/=]{80,}"),
-    row("aws.bedrock", "Amazon Bedrock key", &["ABSK"], r"ABSK[A-Za-z0-9+/]{100,}={0,2}").proof(Proof::None),
+    row("aws.bedrock", "Amazon Bedrock key", &["ABSK"], r"ABSK[A-Za-z0-9+/]{100,}={0,2}").proof(FormatProof::None),
     row("aws.bedrock_short", "Amazon Bedrock short-lived key", &["bedrock-api-key-"], r"bedrock-api-key-[A-Za-z0-9+/=]{20,}"),
     row("aws.mws", "Amazon MWS token", &["amzn.mws."], r"amzn\.mws\.[0-9a-f]{8}-[0-9a-f-]{27}"),
     row("aws.appsync", "AWS AppSync key", &["da2-"], r"da2-[a-z0-9]{26}"),
@@ -20,7 +20,7 @@ pub(super) static FORMATS: &[Format] = &[
     row("google.client_secret", "Google OAuth client secret", &["GOCSPX-"], r"GOCSPX-[\w-]{28}"),
     row("google.access", "Google OAuth access token", &["ya29."], r"ya29\.[\w-]{20,}"),
     row("google.refresh", "Google OAuth refresh token", &["1//0"], r"1//0[\w-]{40,}"),
-    row("google.service_account", "Google service account", &["\"service_account\"", "\"service_account\\\""], r#""service_account\\?""#).proof(Proof::None).loud(),
+    row("google.service_account", "Google service account", &["\"service_account\"", "\"service_account\\\""], r#""service_account\\?""#).proof(FormatProof::None).loud(),
     row("google.hmac", "Google storage HMAC id", &["GOOG1"], r"GOOG1[A-Z0-9]{19,57}"),
     row("google.oauth_pair", "Google OAuth client secret beside its id", &[".apps.googleusercontent.com"], r#"(?s)\d{6,21}-[a-z0-9]{32}\.apps\.googleusercontent\.com.{1,80}?(?i:secret)[^\w]{1,12}[\w-]{24}"#).back(64),
     row("firebase.fcm", "Firebase server key", &["AAAA"], r"AAAA[\w-]{7}:[\w-]{140}"),
@@ -32,15 +32,15 @@ pub(super) static FORMATS: &[Format] = &[
     row("azure.app_config", "Azure app configuration secret", &[".azconfig.io"], r"\.azconfig\.io;Id=[^;\s]{4,64};Secret=[A-Za-z0-9+/]{30,100}={0,2}"),
     row("azure.sas", "Azure shared access signature", &["&sig=", "?sig=", "&amp;sig="], r"[?&;](?:amp;)?sig=[A-Za-z0-9%+/]{43,80}(?:%3[Dd]|=)?"),
     row("azure.function", "Azure function key", &["?code=", "&code="], r"[?&]code=[\w+/-]{40,}(?:==|%3[Dd]%3[Dd])"),
-    row("azure.marked", "Azure key with a built-in mark", &["AzFu", "AzSe", "AzCa", "+ASt", "ACDb", "+ARm", "+AEh", "+AIoT", "+ABa", "+ACR", "+AMC", "APIM", "AAAB", "AzRe"], r"[A-Za-z0-9+/_-]{30,76}(?:AzFu|AzSe|AzCa|\+ASt|ACDb|\+ARm|\+AEh|\+AIoT|\+ABa|\+ACR|\+AMC|APIM)[A-Za-z0-9+/]{5,12}={0,2}").back(80).proof(Proof::Random),
-    row("azure.openai", "Azure AI services key", &["AAAAAC", "AAABAC", "AAAEAC", "ACDbhw", "ACOG"], r"[A-Za-z0-9]{44,60}AA[A-Z]{2}AC[A-Za-z0-9]{20,28}").back(64).proof(Proof::Random),
+    row("azure.marked", "Azure key with a built-in mark", &["AzFu", "AzSe", "AzCa", "+ASt", "ACDb", "+ARm", "+AEh", "+AIoT", "+ABa", "+ACR", "+AMC", "APIM", "AAAB", "AzRe"], r"[A-Za-z0-9+/_-]{30,76}(?:AzFu|AzSe|AzCa|\+ASt|ACDb|\+ARm|\+AEh|\+AIoT|\+ABa|\+ACR|\+AMC|APIM)[A-Za-z0-9+/]{5,12}={0,2}").back(80).proof(FormatProof::Random),
+    row("azure.openai", "Azure AI services key", &["AAAAAC", "AAABAC", "AAAEAC", "ACDbhw", "ACOG"], r"[A-Za-z0-9]{44,60}AA[A-Z]{2}AC[A-Za-z0-9]{20,28}").back(64).proof(FormatProof::Random),
     row("azure.resource", "Azure resource key", &["JQQJ99"], r"[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{26,28}").back(54),
     row("azure.devops", "Azure DevOps token", &["AZDO"], r"[A-Za-z0-9]{70,80}AZDO[A-Za-z0-9]{4}").back(80),
     row("azure.logic", "Azure workflow URL with its signature", &[".logic.azure.com"], r"\.logic\.azure\.com[^\s\x22'<>]{1,300}[?&]sig=[\w-]{30,}"),
-    row("microsoft.webhook", "Microsoft Teams webhook", &[".office.com/webhook", ".webhook.office.com/"], r"\.office\.com/webhookb?2?/[0-9a-f-]{36}@[0-9a-f-]{36}/IncomingWebhook/[0-9a-f]{32}/[0-9a-f-]{36}").proof(Proof::None),
+    row("microsoft.webhook", "Microsoft Teams webhook", &[".office.com/webhook", ".webhook.office.com/"], r"\.office\.com/webhookb?2?/[0-9a-f-]{36}@[0-9a-f-]{36}/IncomingWebhook/[0-9a-f]{32}/[0-9a-f-]{36}").proof(FormatProof::None),
     row("microsoft.refresh", "Microsoft refresh token", &["0.A", "1.A", "M.C"], r"(?:[01]\.A[\w-]{20,}\.[\w.-]{200,}|M\.C\d{3}_[\w.!*-]{40,})"),
     // Other clouds.
-    row("alibaba.key_id", "Alibaba access key id", &["LTAI"], r"LTAI[A-Za-z0-9]{12,24}").proof(Proof::Random),
+    row("alibaba.key_id", "Alibaba access key id", &["LTAI"], r"LTAI[A-Za-z0-9]{12,24}").proof(FormatProof::Random),
     row("tencent.key_id", "Tencent secret id", &["AKID"], r"AKID[A-Za-z0-9]{32}"),
     row("yandex.key", "Yandex cloud key", &["AQVN", "t1.", "YCAJ", "YCO", "y0_"], r"(?:AQVN[\w-]{35,38}|t1\.[\w-]+=?=?\.[\w-]{86}={0,2}|YC[AO][\w-]{38,40}|y0_[\w-]{50,64})"),
     row("volcengine.key", "Volcengine access key", &["AKLT", "AKAP"], r"AK(?:LT|AP)[A-Za-z0-9+/=_-]{40,48}"),
@@ -48,7 +48,7 @@ pub(super) static FORMATS: &[Format] = &[
     row("scaleway.key", "Scaleway access key", &["SCW"], r"SCW[A-Z0-9]{17}"),
     row("exoscale.key", "Exoscale key", &["EXO"], r"EXO[0-9a-f]{24}"),
     row("digitalocean.token", "DigitalOcean token", &["dop_v1_", "doo_v1_", "dor_v1_"], r"do[opr]_v1_[0-9a-f]{64}"),
-    row("digitalocean.spaces", "DigitalOcean Spaces key", &["DO00", "DO801"], r"DO(?:00|801)[A-Z0-9]{15,16}").proof(Proof::Random),
+    row("digitalocean.spaces", "DigitalOcean Spaces key", &["DO00", "DO801"], r"DO(?:00|801)[A-Z0-9]{15,16}").proof(FormatProof::Random),
     row("akamai.edge", "Akamai edge token", &["akab-"], r"akab-[a-z0-9]{16}-[a-z0-9]{16}"),
     row("ovh.consumer", "OVH consumer key", &["OVH_CONSUMER_KEY"], r"OVH_CONSUMER_KEY\W{1,6}[A-Za-z0-9]{32}"),
     row("cloudflare.origin", "Cloudflare origin CA key", &["v1.0-"], r"v1\.0-[0-9a-f]{24}-[0-9a-f]{146}"),
@@ -65,13 +65,13 @@ pub(super) static FORMATS: &[Format] = &[
     row("deno.token", "Deno deploy token", &["ddp_", "ddw_", "ddo_"], r"dd[pwo]_[A-Za-z0-9]{36}"),
     row("northflank.token", "Koyeb and Northflank token", &["nf-"], r"nf-ey[\w.-]{100,}"),
     row("zeabur.key", "Zeabur key", &["sk-zeabur-"], r"sk-zeabur-[a-z0-9]{20,}"),
-    row("ngrok.key", "ngrok agent key", &["cr_", "ak_"], r"(?:cr|ak)_[A-Za-z0-9]{27}").proof(Proof::Random),
+    row("ngrok.key", "ngrok agent key", &["cr_", "ak_"], r"(?:cr|ak)_[A-Za-z0-9]{27}").proof(FormatProof::Random),
     row("tailscale.key", "Tailscale key", &["tskey-"], r"tskey-(?:api|auth|client|scim|webhook)?-?[A-Za-z0-9]+-[A-Za-z0-9]{18,48}"),
     row("teleport.token", "Teleport join token", &["tctl_"], r"tctl_[A-Za-z0-9]{32}"),
     row("netbird.token", "NetBird token", &["nbp_"], r"nbp_[A-Za-z0-9]{36}"),
-    row("backblaze.key", "Backblaze key", &["K00"], r"K00\d[A-Za-z0-9+/]{27}").proof(Proof::Random),
+    row("backblaze.key", "Backblaze key", &["K00"], r"K00\d[A-Za-z0-9+/]{27}").proof(FormatProof::Random),
     row("cloudinary.url", "Cloudinary URL with its secret", &["cloudinary://"], r"cloudinary://\d{10,20}:[\w-]{20,}@\w+"),
-    row("imagekit.key", "ImageKit private key", &["private_"], r"private_[A-Za-z0-9+/]{27}=").proof(Proof::Random),
+    row("imagekit.key", "ImageKit private key", &["private_"], r"private_[A-Za-z0-9+/]{27}=").proof(FormatProof::Random),
     row("uploadthing.key", "UploadThing key", &["sk_live_", "UPLOADTHING_TOKEN"], r"(?:sk_live_[0-9a-f]{64}|UPLOADTHING_TOKEN\W{1,6}eyJ[A-Za-z0-9+/=]{40,})"),
     // Databases.
     row("planetscale.key", "PlanetScale secret", &["pscale_"], r"pscale_(?:tkn|pw|oauth)_[\w.=-]{32,64}"),
@@ -79,7 +79,7 @@ pub(super) static FORMATS: &[Format] = &[
     row("databricks.token", "Databricks token", &["dapi", "dose", "dkea"], r"(?:dapi|dose|dkea)[0-9a-f]{32}(?:-\d)?"),
     row("clickhouse.key", "ClickHouse cloud key", &["4b1d"], r"4b1d[A-Za-z0-9]{38}"),
     row("astra.token", "DataStax token", &["AstraCS:"], r"AstraCS:[A-Za-z]{24}:[0-9a-f]{64}"),
-    row("fauna.key", "Fauna key", &["fnA"], r"fnA[\w-]{37}").proof(Proof::Random),
+    row("fauna.key", "Fauna key", &["fnA"], r"fnA[\w-]{37}").proof(FormatProof::Random),
     row("xata.key", "Xata key", &["xau_"], r"xau_[A-Za-z0-9]{30,48}"),
     row("convex.key", "Convex deploy key", &["prod:", "dev:", "project:"], r"(?:prod|dev|project):[a-z0-9-]+(?::[a-z0-9-]+)?\|[A-Za-z0-9+/=]{50,}"),
     row("prisma.url", "Prisma connection key", &["prisma://", "prisma+postgres://"], r"prisma(?:\+postgres)?://\S{4,100}api_key=[\w.-]{20,}"),
@@ -90,22 +90,22 @@ pub(super) static FORMATS: &[Format] = &[
     row("cockroach.key", "CockroachDB cloud key", &["CCDB1_"], r"CCDB1_[A-Za-z0-9]{22}_[A-Za-z0-9]{40}"),
     row("tinybird.token", "Tinybird token", &["p.eyJ"], r"p\.eyJ[\w-]{30,}\.[\w-]{30,}"),
     row("elastic.cloud", "Elastic cloud key", &["essu_", "essa_"], r"ess[ua]_[A-Za-z0-9+/=_-]{40,}"),
-    // What keeps secrets, and what builds clouds.
+    // Secret stores and infrastructure tools.
     row("vault.token", "HashiCorp Vault token", &["hvs.", "hvb.", "hvr."], r"hv[sbr]\.[\w-]{24,}"),
-    row("vault.old", "HashiCorp Vault token, before 1.10", &["s.", "b.", "r."], r"[sbr]\.[A-Za-z0-9]{24,26}").proof(Proof::Random),
+    row("vault.old", "HashiCorp Vault token, before 1.10", &["s.", "b.", "r."], r"[sbr]\.[A-Za-z0-9]{24,26}").proof(FormatProof::Random),
     row("vault.unseal", "HashiCorp Vault unseal key", &["Unseal Key", "unseal key", "Recovery Key", "operator unseal"], r"(?:operator unseal|(?i:unseal|recovery) (?i:key) ?\d*:?) +[A-Za-z0-9+/]{40,48}={0,2}"),
     row("terraform.token", "Terraform cloud token", &[".atlasv1."], r"[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{60,72}").back(16),
     row("pulumi.token", "Pulumi token", &["pul-"], r"pul-[0-9a-f]{40}"),
     row("doppler.token", "Doppler token", &["dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dp.scim.", "dp.audit."], r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}"),
     row("infisical.token", "Infisical token", &["st."], r"st\.[0-9a-f]{24}\.[0-9a-f]{32}\.[0-9a-f]{32}|st\.[0-9a-f-]{36}\.[0-9a-f]{32}\.[0-9a-f]{32}"),
-    row("onepassword.service", "1Password service account token", &["ops_eyJ"], r"ops_eyJ[A-Za-z0-9+/=_-]{100,}").proof(Proof::None),
+    row("onepassword.service", "1Password service account token", &["ops_eyJ"], r"ops_eyJ[A-Za-z0-9+/=_-]{100,}").proof(FormatProof::None),
     row("onepassword.secret_key", "1Password secret key", &["A3-"], r"A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})-[A-Z0-9]{5}-[A-Z0-9]{5}-[A-Z0-9]{5}"),
     row("bitwarden.token", "Bitwarden access token", &["0."], r"0\.[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}\.[A-Za-z0-9]{30}:[A-Za-z0-9+/=]{24}"),
-    row("akeyless.id", "Akeyless access id", &["p-"], r"p-[a-z0-9]{12}(?:am|ap|aws|azure|gcp)\b").proof(Proof::Near(&["akeyless"])),
-    row("age.identity", "age secret key", &["AGE-SECRET-KEY-"], r"AGE-SECRET-KEY-(?:PQ-)?1[A-Z0-9]{58,}").proof(Proof::None),
+    row("akeyless.id", "Akeyless access id", &["p-"], r"p-[a-z0-9]{12}(?:am|ap|aws|azure|gcp)\b").proof(FormatProof::Near(&["akeyless"])),
+    row("age.identity", "age secret key", &["AGE-SECRET-KEY-"], r"AGE-SECRET-KEY-(?:PQ-)?1[A-Z0-9]{58,}").proof(FormatProof::None),
     row("openshift.token", "OpenShift token", &["sha256~"], r"sha256~[\w-]{43}"),
-    row("kubernetes.bootstrap", "Kubernetes bootstrap token", &["bootstrap", "kubeadm", "--token"], r"(?i)(?:bootstrap[\w -]{0,24}token|kubeadm[^\n]{0,60}token|--token)\W{1,6}[a-z0-9]{6}\.[a-z0-9]{16}\b").proof(Proof::None),
-    row("kubernetes.config", "Kubernetes client key", &["client-key-data"], r"client-key-data\W{1,8}[A-Za-z0-9+/=]{60,}").proof(Proof::None),
+    row("kubernetes.bootstrap", "Kubernetes bootstrap token", &["bootstrap", "kubeadm", "--token"], r"(?i)(?:bootstrap[\w -]{0,24}token|kubeadm[^\n]{0,60}token|--token)\W{1,6}[a-z0-9]{6}\.[a-z0-9]{16}\b").proof(FormatProof::None),
+    row("kubernetes.config", "Kubernetes client key", &["client-key-data"], r"client-key-data\W{1,8}[A-Za-z0-9+/=]{60,}").proof(FormatProof::None),
     row("docker.auth", "Docker registry login", &["\"auth\""], r#""auth"\s{0,4}:\s{0,4}"[A-Za-z0-9+/]{16,}={0,2}""#),
     row("rancher.token", "Rancher token", &["token-"], r"token-[a-z0-9]{5}:[a-z0-9]{54}"),
     row("scalingo.token", "Scalingo token", &["tk-us-"], r"tk-us-[\w-]{48}"),

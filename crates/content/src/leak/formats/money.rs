@@ -1,9 +1,9 @@
-//! Keys of payment, shop, bank and exchange services, and keys that are money.
+//! Keys of payment, shop, bank and exchange services, and keys of cryptocurrencies.
 
-use super::{Format, Proof, row};
+use super::{FormatProof, SecretFormat, row};
 
 #[rustfmt::skip] // A table: one row, one line.
-pub(super) static FORMATS: &[Format] = &[
+pub(super) static FORMATS: &[SecretFormat] = &[
     row("stripe.key", "Stripe key", &["sk_live_", "rk_live_", "sk_test_", "rk_test_", "sk_prod_", "rk_prod_"], r"[sr]k_(?:live|test|prod)_[A-Za-z0-9]{10,247}"),
     row("stripe.webhook", "Stripe and Svix webhook secret", &["whsec_"], r"whsec_[A-Za-z0-9+/=_]{24,80}"),
     row("stripe.connect", "Stripe ephemeral key and account link", &["ek_live_", "ek_test_"], r"ek_(?:live|test)_[\w,]{20,}"),
@@ -16,11 +16,11 @@ pub(super) static FORMATS: &[Format] = &[
     row("shopify.token", "Shopify token", &["shpat_", "shpca_", "shppa_", "shpss_", "shpua_", "shptka_", "shpit_"], r"shp(?:at|ca|pa|ss|ua|tka|it)_[0-9a-fA-F]{32}"),
     row("razorpay.key", "Razorpay key", &["rzp_live_", "rzp_test_"], r"rzp_(?:live|test)_[A-Za-z0-9]{14}"),
     row("mollie.key", "Mollie key", &["live_", "test_"], r"(?:live|test)_[A-Za-z0-9]{30}"),
-    row("checkout.key", "Checkout.com key", &["sk_"], r"sk_(?:sbox_)?[a-z0-9]{26}[a-z0-9*:$=#]?").proof(Proof::Random),
+    row("checkout.key", "Checkout.com key", &["sk_"], r"sk_(?:sbox_)?[a-z0-9]{26}[a-z0-9*:$=#]?").proof(FormatProof::Random),
     row("checkout.old", "Checkout.com key, old form", &["sk_"], r"sk_(?:test_)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
     row("gocardless.token", "GoCardless token", &["live_", "sandbox_"], r"(?:live|sandbox)_[\w=-]{40}"),
     row("paddle.key", "Paddle key", &["pdl_live_apikey_", "pdl_sdbx_apikey_", "pdl_ntfset_"], r"pdl_(?:live_apikey|sdbx_apikey|ntfset)_[\w]{20,}"),
-    row("chargebee.key", "Chargebee key", &["live_", "test_"], r"(?:live|test)_(?:cu)?[A-Za-z0-9]{30,40}").proof(Proof::Near(&["chargebee"])),
+    row("chargebee.key", "Chargebee key", &["live_", "test_"], r"(?:live|test)_(?:cu)?[A-Za-z0-9]{30,40}").proof(FormatProof::Near(&["chargebee"])),
     row("woocommerce.key", "WooCommerce key", &["ck_", "cs_"], r"c[ks]_[0-9a-f]{40}"),
     row("flutterwave.key", "Flutterwave key", &["FLWSECK", "FLWPUBK"], r"FLW(?:SECK|PUBK)(?:_TEST)?-[0-9a-fA-F]{12,32}(?:-X)?"),
     row("xendit.key", "Xendit key", &["xnd_"], r"xnd_(?:production|development)_[A-Za-z0-9]{40,70}"),
@@ -28,14 +28,14 @@ pub(super) static FORMATS: &[Format] = &[
     row("paystack.key", "Paystack key", &["sk_live_", "sk_test_"], r"sk_(?:live|test)_[0-9a-f]{40}"),
     row("mercadopago.token", "Mercado Pago token", &["APP_USR-", "TEST-"], r"(?:APP_USR|TEST)-\d{10,20}-\d{6}-[0-9a-f]{32}-\d+"),
     row("lob.key", "Lob key", &["live_", "test_"], r"(?:live|test)_[0-9a-f]{35}"),
-    row("revenuecat.key", "RevenueCat secret key", &["sk_"], r"sk_[A-Za-z]{28,32}").proof(Proof::Near(&["revenuecat"])),
+    row("revenuecat.key", "RevenueCat secret key", &["sk_"], r"sk_[A-Za-z]{28,32}").proof(FormatProof::Near(&["revenuecat"])),
     row("ebay.key", "eBay key", &["PRD-", "SBX-"], r"(?:PRD|SBX)-[0-9a-f]{12}-[0-9a-f]{8}|[\w-]{6,40}-(?:PRD|SBX)-[0-9a-f]{9}-[0-9a-f]{8}"),
     row("ebay.user", "eBay user token", &["v^1.1#i^1#"], r"v\^1\.1#i\^1#[\w^#+/=]{60,}"),
-    row("coinbase.key", "Coinbase key", &["organizations/"], r"organizations/[0-9a-f-]{36}/apiKeys/[0-9a-f-]{36}").proof(Proof::None),
+    row("coinbase.key", "Coinbase key", &["organizations/"], r"organizations/[0-9a-f-]{36}/apiKeys/[0-9a-f-]{36}").proof(FormatProof::None),
     row("alchemy.endpoint", "Alchemy endpoint with its key", &[".g.alchemy.com/v2/", ".infura.io/v3/", ".alchemyapi.io/v2/"], r"\.(?:g\.alchemy\.com|alchemyapi\.io)/v2/[\w-]{32}|\.infura\.io/v3/[0-9a-f]{32}"),
     row("quicknode.endpoint", "QuickNode endpoint with its key", &[".quiknode.pro/"], r"\.quiknode\.pro/[0-9a-f]{40}"),
-    row("revolut.key", "Revolut merchant key", &["sk_"], r"sk_[\w-]{64}\b").proof(Proof::Random),
-    // Keys that are money.
+    row("revolut.key", "Revolut merchant key", &["sk_"], r"sk_[\w-]{64}\b").proof(FormatProof::Random),
+    // Keys of cryptocurrencies.
     row("bitcoin.xprv", "extended private key", &["xprv", "yprv", "zprv", "tprv"], r"[xyzt]prv[1-9A-HJ-NP-Za-km-z]{100,112}"),
     row("bitcoin.wif", "Bitcoin private key with its name", &["wif", "WIF", "importprivkey", "privkey", "private_key", "PRIVATE_KEY", "privateKey", "private key"], r"(?i:wif|importprivkey|priv(?:ate)?[_ ]?key)\W{1,6}(?:5[1-9A-HJ-NP-Za-km-z]{50}|[KLc][1-9A-HJ-NP-Za-km-z]{51})\b"),
     row("ethereum.key", "Ethereum private key with its name", &["private", "PRIVATE", "Private", "mnemonic"], r"(?i:private[_ ]?key)[\w ]{0,16}\W{1,6}(?:0x)?[0-9a-fA-F]{64}\b"),

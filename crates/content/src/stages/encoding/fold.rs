@@ -1,7 +1,7 @@
-//! The folded copy: what a text says once its costume is off.
+//! The folded copy: a text without its disguises.
 //!
-//! Takes a text, gives one in which compatibility forms, accents, look-alikes and case no longer differ. For
-//! detectors only. Promise: plain ASCII is not copied; the copy is never more than four times the original.
+//! Takes a text, gives one in which compatibility forms, accents, lookalikes and case no longer differ. For detectors
+//! only. Promise: plain ASCII is not copied; the copy is never more than four times the original.
 
 use std::borrow::Cow;
 
@@ -9,31 +9,31 @@ use unicode_normalization::char::{decompose_compatible, is_combining_mark};
 
 use super::homoglyphs;
 
-/// A folded text and whether look-alikes were found in it.
+/// A folded text and the number of disguises found in it.
 #[derive(Debug)]
-pub(in crate::stages) struct Folded<'a> {
+pub(in crate::stages) struct FoldedText<'a> {
     pub(in crate::stages) text: Cow<'a, str>,
     /// Words that mix letters of several scripts.
     pub(in crate::stages) mixed: usize,
-    /// Characters that are letters only in disguise: full width, mathematical, enclosed, small capitals.
+    /// Characters that are disguised letters: full width, mathematical, enclosed, small capitals.
     pub(in crate::stages) dressed: usize,
 }
 
-/// Folds a text. ASCII letters keep their case, because the detectors do not mind it.
-pub(in crate::stages) fn fold(text: &str) -> Folded<'_> {
+/// Folds a text. ASCII letters keep their case, because the detectors ignore it.
+pub(in crate::stages) fn fold(text: &str) -> FoldedText<'_> {
     if text.is_ascii() {
-        return Folded { text: Cow::Borrowed(text), mixed: 0, dressed: 0 };
+        return FoldedText { text: Cow::Borrowed(text), mixed: 0, dressed: 0 };
     }
     let most = text.len().saturating_mul(4);
     let mut out = String::with_capacity(text.len());
-    let mut word = Word::default();
+    let mut word = WordScripts::default();
     let (mut mixed, mut dressed) = (0, 0);
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
         if out.len() > most {
             break;
         }
-        // What is plain is copied as a whole, as far as there is room for it.
+        // Plain text is copied as a whole, as far as there is room for it.
         let plain = rest.bytes().take(most + 1 - out.len()).take_while(u8::is_ascii).count();
         if let Some((plain, after)) = rest.split_at_checked(plain).filter(|_| plain > 1) {
             mixed += word.copy(plain, &mut out);
@@ -49,7 +49,7 @@ pub(in crate::stages) fn fold(text: &str) -> Folded<'_> {
                 _ if c.is_ascii() || is_settled(c) => out.push(c),
                 _ => dressed += letter(c, &mut out, &mut word),
             }
-            word = Word { start: out.len(), ..Word::default() };
+            word = WordScripts { start: out.len(), ..WordScripts::default() };
         } else if c.is_ascii() {
             word.latin |= c.is_ascii_alphabetic();
             out.push(c);
@@ -60,10 +60,10 @@ pub(in crate::stages) fn fold(text: &str) -> Folded<'_> {
         }
     }
     mixed += word.close(&mut out);
-    Folded { text: Cow::Owned(out), mixed, dressed }
+    FoldedText { text: Cow::Owned(out), mixed, dressed }
 }
 
-/// Whether a character continues a word of letters that could be mistaken for each other.
+/// Whether a character continues a word of letters that have lookalikes.
 fn belongs(c: char) -> bool {
     c.is_ascii_alphanumeric()
         || matches!(c, '\'' | '\u{2018}' | '\u{2019}' | '\u{2bc}')
@@ -77,8 +77,8 @@ fn is_settled(c: char) -> bool {
     matches!(c, '\u{ac00}'..='\u{d7a3}' | '\u{4e00}'..='\u{9fff}' | '\u{3040}'..='\u{30ff}')
 }
 
-/// Pushes what a character stands for; gives one if it was a Latin letter in disguise.
-fn letter(c: char, out: &mut String, word: &mut Word) -> usize {
+/// Appends what a character stands for; gives one if it was a disguised Latin letter.
+fn letter(c: char, out: &mut String, word: &mut WordScripts) -> usize {
     if let Some(plain) = homoglyphs::dressed(c) {
         out.push(plain);
         word.latin = true;
@@ -107,16 +107,16 @@ fn letter(c: char, out: &mut String, word: &mut Word) -> usize {
     disguised
 }
 
-/// The word being written: where it begins in the copy, and whose letters it has.
+/// The word in progress: where it begins in the copy, and which scripts it has.
 #[derive(Debug, Default)]
-struct Word {
+struct WordScripts {
     start: usize,
     latin: bool,
     foreign: bool,
 }
 
-impl Word {
-    /// Goes on with plain text; gives one if that ends a word that mixes scripts.
+impl WordScripts {
+    /// Continues with plain text; gives one if that ends a word that mixes scripts.
     fn copy(&mut self, plain: &str, out: &mut String) -> usize {
         let ends = |byte: &u8| !byte.is_ascii_alphanumeric() && *byte != b'\'';
         let letters = |text: &str| text.bytes().any(|byte| byte.is_ascii_alphabetic());
@@ -155,7 +155,7 @@ mod tests {
     proptest! {
         #[test]
         fn plain_text_is_copied_as_it_would_be_letter_by_letter(text in "[ab1'. \u{430}\u{435}\u{e9}\u{2019}\u{ff41}]{0,40}") {
-            // A character that folds to nothing keeps every other one by itself.
+            // A character that folds to nothing separates the others.
             let parted: String = text.chars().flat_map(|c| [c, '\u{301}']).collect();
             let (whole, single) = (fold(&text), fold(&parted));
             prop_assert_eq!((whole.text.as_ref(), whole.mixed), (single.text.as_ref(), single.mixed));
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_copy_that_grows_too_long_is_cut_without_being_counted_again_and_again() {
-        // One character becomes eighteen; behind so many of them there is room for a part of what is plain.
+        // One character becomes eighteen; after this many of them there is room for only a part of the plain text.
         let text = "\u{fdfa}".repeat(20_000) + " " + &"a".repeat(119_999);
         let folded = fold(&text);
         assert_eq!(folded.text.len(), text.len() * 4 + 1);

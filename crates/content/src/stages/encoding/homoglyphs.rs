@@ -1,7 +1,7 @@
-//! Letters that pass for others.
+//! Lookalike letters.
 //!
-//! Takes a character, gives the Latin letter it looks like. Promise: only used on words that mix scripts, so
-//! that honest Russian or Greek stays as it is.
+//! Takes a character, gives the Latin letter that it looks like. Promise: only used on words that mix scripts, so that
+//! honest Russian or Greek stays unchanged.
 
 /// The Latin letter that a lower-case letter of another script looks like.
 pub(super) fn latin(c: char) -> Option<char> {
@@ -36,7 +36,8 @@ pub(super) fn latin(c: char) -> Option<char> {
     })
 }
 
-/// The letter under a costume that compatibility folding does not know: small capitals, filled circles, turned letters.
+/// The letter behind a disguise that compatibility folding does not know: small capitals, filled circles, turned
+/// letters.
 pub(super) fn dressed(c: char) -> Option<char> {
     const SMALL: &str = "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘꞯʀꜱᴛᴜᴠᴡxʏᴢ";
     const TURNED: &str = "ɐqɔpǝɟƃɥᴉɾʞlɯuodbɹsʇnʌʍxʎz";

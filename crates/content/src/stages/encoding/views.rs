@@ -1,50 +1,50 @@
-//! What a text says once it is decoded.
+//! The decoded texts inside a text.
 //!
-//! Takes a folded text, gives the texts that stand in it as base64, hex, escapes, leet, spaced letters and the
-//! like. For detectors only. Promise: at most three layers, and all of them together are no larger than the
-//! original and 64 KB.
+//! Takes a folded text, gives the texts in it that are encoded as base64, hex, escapes, leet, spaced letters and
+//! similar. For detectors only. Promise: at most three layers, and all of them together are no larger than the original
+//! and 64 KB.
 
 mod decode;
 mod letters;
 
-use super::Surface;
+use super::DetectorSurface;
 use crate::finding::Carrier;
 
-/// Layers that are taken off.
+/// Most layers that are decoded.
 const DEPTH: usize = 3;
-/// Room for what is decoded, beside the size of the original.
+/// Room for decoded text, in addition to the size of the original.
 const ROOM: usize = 64 << 10;
-/// Texts that are looked at, whatever their size.
+/// Most texts that are read, whatever their size.
 const MOST: usize = 24;
 
 /// Signs of each encoding, counted in one pass.
 #[derive(Debug, Default)]
-struct Signs {
+struct EncodingSigns {
     percent: usize,
     entity: usize,
     backslash: usize,
     equals: usize,
     /// The longest run of letters and digits without a break, as in base64 or hex.
     run: usize,
-    /// Letters that stand alone, between spaces or other separators.
+    /// Single letters between spaces or other separators.
     lone: usize,
     /// Digits or signs between letters.
     leet: usize,
     bits: usize,
     digits: usize,
-    /// At least as many as stand together in hex, with what may stand between them.
+    /// A lower bound for the hex digits that are together, including their separators.
     hex: usize,
 }
 
-/// What a byte is to those who count. Looked up, because a text is mostly letters and every question asked of each of
-/// them costs more than the answer.
+/// The class of a byte for counting. It is looked up in a table: most of a text is letters, and each test of them would
+/// cost more than the lookup.
 mod kind {
     /// A letter or a digit.
     pub(super) const WORD: u8 = 1;
-    /// What base64 and hex are made of.
+    /// The characters of base64 and hex.
     pub(super) const RUN: u8 = 2;
     pub(super) const BIT: u8 = 4;
-    /// What stands for a letter in leet.
+    /// Characters that stand for a letter in leet.
     pub(super) const LEET: u8 = 8;
     pub(super) const LETTER: u8 = 16;
 
@@ -84,14 +84,14 @@ mod kind {
     };
 }
 
-impl Signs {
+impl EncodingSigns {
     fn count(text: &str) -> Self {
         let mut signs = Self::default();
         let (mut run, mut before, mut last) = (0, 0, 0);
         let mut hex = 0;
         let mut rest = text.as_bytes();
         while let Some(&byte) = rest.first() {
-            // Most of a text is words, whose letters say nothing but how many they are.
+            // Most of a text is words, of which only the number of letters matters.
             let letters = rest.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
             if let Some((word, after)) = rest.split_at_checked(letters).filter(|_| letters > 0) {
                 signs.leet += usize::from(last & kind::LEET != 0 && before & kind::LETTER != 0);
@@ -135,22 +135,22 @@ impl Signs {
     }
 }
 
-/// A letter that dumps of bytes have.
+/// Whether a letter occurs in dumps of bytes.
 fn is_hexish(letter: u8) -> bool {
     matches!(letter | 0x20, b'a'..=b'f' | b'x')
 }
 
-/// Everything that can be read out of a text, layer by layer.
-pub(in crate::stages) fn views(text: &str) -> Vec<Surface> {
+/// Every text that can be decoded from a text, layer by layer.
+pub(in crate::stages) fn views(text: &str) -> Vec<DetectorSurface> {
     let mut room = text.len().saturating_add(ROOM);
-    let mut found: Vec<Surface> = Vec::new();
+    let mut found: Vec<DetectorSurface> = Vec::new();
     for surface in layer(text) {
         keep(surface, &mut found, &mut room);
     }
     let mut from = 0;
     for _ in 1..DEPTH {
         let until = found.len();
-        let inner: Vec<Surface> =
+        let inner: Vec<DetectorSurface> =
             found.iter().skip(from).take(until - from).flat_map(|outer| layer(&outer.text)).collect();
         for surface in inner {
             keep(surface, &mut found, &mut room);
@@ -160,18 +160,18 @@ pub(in crate::stages) fn views(text: &str) -> Vec<Surface> {
     found
 }
 
-fn keep(surface: Surface, found: &mut Vec<Surface>, room: &mut usize) {
+fn keep(surface: DetectorSurface, found: &mut Vec<DetectorSurface>, room: &mut usize) {
     if found.len() < MOST && surface.text.len() <= *room && found.iter().all(|known| known.text != surface.text) {
         *room -= surface.text.len();
         found.push(surface);
     }
 }
 
-/// One layer off.
-fn layer(text: &str) -> Vec<Surface> {
-    let signs = Signs::count(text);
+/// Decodes one layer.
+fn layer(text: &str) -> Vec<DetectorSurface> {
+    let signs = EncodingSigns::count(text);
     let mut found = Vec::new();
-    let mut add = |carrier, view: Option<String>| found.extend(view.map(|text| Surface::new(carrier, text)));
+    let mut add = |carrier, view: Option<String>| found.extend(view.map(|text| DetectorSurface::new(carrier, text)));
     if signs.run >= 16 {
         add(Carrier::Base64, decode::base64(text));
     }
@@ -186,7 +186,7 @@ fn layer(text: &str) -> Vec<Surface> {
     if signs.bits >= 64 {
         add(Carrier::Binary, decode::binary(text));
     }
-    // Two digits a letter at least, and little else.
+    // At least two digits for each letter, and little else.
     if signs.digits >= 32 && signs.digits * 3 >= text.len() {
         add(Carrier::Numbers, decode::numbers(text));
     }
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The same, asked of every byte.
+    /// The same, computed separately for every byte.
     fn plainly(text: &str) -> [usize; 9] {
         let bytes = text.as_bytes();
         let of = |at: usize| bytes.get(at).map_or(0, |byte| kind::OF[usize::from(*byte)]);
@@ -250,7 +250,7 @@ mod tests {
     proptest! {
         #[test]
         fn words_are_counted_as_their_letters_would_be(text in "[a-zA-Z0-9%&=\\\\+/_ @!\u{e9}-]{0,80}") {
-            let signs = Signs::count(&text);
+            let signs = EncodingSigns::count(&text);
             let counted = [
                 signs.percent, signs.entity, signs.backslash, signs.equals, signs.run, signs.lone, signs.leet,
                 signs.bits, signs.digits,
@@ -260,14 +260,14 @@ mod tests {
 
         #[test]
         fn no_dump_of_bytes_is_passed_over(text in "([0-9a-fA-FxX:, \n-]|\\\\x|0x|[gz.]){0,90}") {
-            prop_assert!(decode::hex(&text).is_none() || Signs::count(&text).hex >= decode::LEAST_HEX);
+            prop_assert!(decode::hex(&text).is_none() || EncodingSigns::count(&text).hex >= decode::LEAST_HEX);
         }
 
         #[test]
         fn a_text_dumped_as_bytes_is_read(text in "[a-z ]{20,40}", between in "[ :,-]?") {
             let dump: Vec<String> = text.bytes().map(|byte| format!("{byte:02x}")).collect();
             let dump = dump.join(&between);
-            prop_assert!(Signs::count(&dump).hex >= decode::LEAST_HEX);
+            prop_assert!(EncodingSigns::count(&dump).hex >= decode::LEAST_HEX);
             prop_assert_eq!(decode::hex(&dump).map(|text| text.trim().to_owned()), Some(text.trim().to_owned()));
         }
     }

@@ -1,7 +1,7 @@
 //! Character references.
 //!
-//! Takes a text that begins with `&`, gives the character it stands for and how long the reference is.
-//! Promise: looks at no more than 32 bytes.
+//! Takes a text that begins with `&`, gives its character and the length of the reference. Promise: reads no more than
+//! 32 bytes.
 
 /// Decodes one reference.
 pub(in crate::stages) fn decode(from: &str) -> Option<(char, usize)> {
@@ -112,7 +112,7 @@ const NAMED: [(&str, char); 77] = [
     ("zwnj", '\u{200c}'),
 ];
 
-/// Decodes every reference in a text onto the end of another.
+/// Appends a text to another one, with every reference decoded.
 pub(super) fn push_decoded(text: &str, out: &mut String) {
     let mut rest = text;
     while let Some(at) = memchr::memchr(b'&', rest.as_bytes()) {

@@ -1,9 +1,9 @@
 //! Whether a string of data holds markup.
 //!
-//! Takes a text that claims to be none. Promise: one pass; `Vec<String>`, `a < b` and `<placeholder>` are no markup, an
-//! element that can load or run something is one however it is written.
+//! Takes a text that is not declared as markup. Promise: one pass; `Vec<String>`, `a < b` and `<placeholder>` are not
+//! markup; an element that can load or run something is markup however it is written.
 
-/// Elements that do something by themselves.
+/// Elements that have an effect by themselves.
 const ACTIVE: [&str; 24] = [
     "applet", "audio", "base", "body", "button", "details", "embed", "form", "frame", "frameset", "html", "iframe",
     "img", "input", "link", "marquee", "math", "meta", "object", "script", "style", "svg", "template", "video",
@@ -77,7 +77,7 @@ const PLAIN: [&str; 66] = [
     "u",
     "ul",
 ];
-/// The longest tag that is looked at.
+/// The longest tag that is read.
 const LONGEST: usize = 4096;
 
 /// Whether a text holds markup.
@@ -85,7 +85,7 @@ pub(super) fn holds_markup(text: &str) -> bool {
     memchr::memchr_iter(b'<', text.as_bytes()).any(|at| text.get(at + 1..).is_some_and(opens))
 }
 
-/// Whether a tag, a comment or a declaration stands here, behind its `<`.
+/// Whether a tag, a comment or a declaration starts here, after its `<`.
 fn opens(rest: &str) -> bool {
     let bytes = rest.as_bytes();
     if bytes.starts_with(b"!--") || bytes.get(..8).is_some_and(|head| head.eq_ignore_ascii_case(b"!doctype")) {

@@ -1,15 +1,15 @@
 //! One walk over markup.
 //!
-//! Takes markup, gives its text, what it hides, and how large and deep it is. Promise: linear, never deeper
-//! than a fixed stack, and every letter of the source ends up in the text or in one of the hidden ones.
+//! Takes markup, gives its text, its hidden texts, and its size and depth. Promise: linear, with a stack of fixed
+//! depth, and every letter of the source is in the text or in one of the hidden texts.
 
 use super::DEPTH;
 use super::entities::push_decoded;
-use super::style::{Look, Paper, Sheet, colour, look, same};
+use super::style::{StyleSheet, TextBackground, TextStyle, colour, look, same};
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(super) struct MarkupScan {
     pub(super) text: String,
     pub(super) hidden: String,
     pub(super) comments: String,
@@ -25,10 +25,10 @@ pub(super) struct Page {
 
 /// An element that is open.
 #[derive(Debug, Clone, Copy)]
-struct Open<'a> {
+struct OpenElement<'a> {
     name: &'a str,
     hidden: bool,
-    /// Hidden only by its colour, so that a wrong guess costs nobody a sentence.
+    /// Whether it is hidden only by its colour, so that a wrong guess loses no text.
     faint: bool,
     ink: u32,
     paper: Option<u32>,
@@ -36,8 +36,9 @@ struct Open<'a> {
 }
 
 /// Walks markup from start to end.
-pub(super) fn walk(source: &str) -> Page {
-    let mut walker = Walker { page: Page::default(), open: Vec::new(), sheet: Sheet::default(), excess: 0 };
+pub(super) fn walk(source: &str) -> MarkupScan {
+    let mut walker =
+        MarkupScanner { page: MarkupScan::default(), open: Vec::new(), sheet: StyleSheet::default(), excess: 0 };
     walker.page.text.reserve(source.len() / 2);
     let mut rest = source;
     while let Some(at) = memchr::memchr(b'<', rest.as_bytes()) {
@@ -50,16 +51,16 @@ pub(super) fn walk(source: &str) -> Page {
     walker.page
 }
 
-struct Walker<'a> {
-    page: Page,
-    open: Vec<Open<'a>>,
-    sheet: Sheet,
-    /// Elements beyond the stack.
+struct MarkupScanner<'a> {
+    page: MarkupScan,
+    open: Vec<OpenElement<'a>>,
+    sheet: StyleSheet,
+    /// The number of open elements beyond the stack.
     excess: usize,
 }
 
-impl<'a> Walker<'a> {
-    /// Text goes where its place says.
+impl<'a> MarkupScanner<'a> {
+    /// Adds text to the place where it belongs.
     fn text(&mut self, text: &str) {
         if text.is_empty() {
             return;
@@ -99,7 +100,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Reads one thing that begins with `<` and gives what follows it.
+    /// Reads one construct that begins with `<` and gives the rest.
     fn tag(&mut self, from: &'a str) -> &'a str {
         if let Some(body) = from.strip_prefix("<!--") {
             let (comment, rest) = body.split_once("-->").unwrap_or((body, ""));
@@ -139,7 +140,7 @@ impl<'a> Walker<'a> {
         self.page.tags += 1;
         self.page.attributes = self.page.attributes.max(attributes.len());
         let parent = self.open.last().copied();
-        let mut element = Open {
+        let mut element = OpenElement {
             name,
             hidden: parent.is_some_and(|parent| parent.hidden),
             faint: false,
@@ -155,10 +156,10 @@ impl<'a> Walker<'a> {
             }
         }
         element.faint = element.paper.is_some_and(|paper| same(element.ink, paper));
-        let lower = Tag::of(name);
+        let lower = ElementKind::of(name);
         match lower {
-            Tag::Raw => {
-                // Until its own end tag, nothing in here is markup.
+            ElementKind::Raw => {
+                // Nothing in here is markup until its own end tag.
                 let (inner, rest) = raw(rest, name);
                 if name.eq_ignore_ascii_case("style") {
                     self.sheet.read(inner);
@@ -172,17 +173,17 @@ impl<'a> Walker<'a> {
                 }
                 return rest;
             }
-            Tag::Block => self.line(),
-            Tag::Item => {
+            ElementKind::Block => self.line(),
+            ElementKind::Item => {
                 self.line();
                 self.page.text.push_str("- ");
             }
-            Tag::Cell => self.page.text.push(' '),
-            Tag::Active => self.page.active = true,
-            Tag::Unseen => element.skips = true,
-            Tag::Void | Tag::Inline => {}
+            ElementKind::Cell => self.page.text.push(' '),
+            ElementKind::Active => self.page.active = true,
+            ElementKind::Unseen => element.skips = true,
+            ElementKind::Void | ElementKind::Inline => {}
         }
-        if lower == Tag::Void {
+        if lower == ElementKind::Void {
             if name.eq_ignore_ascii_case("br") || name.eq_ignore_ascii_case("hr") {
                 self.line();
             }
@@ -204,16 +205,16 @@ impl<'a> Walker<'a> {
         rest
     }
 
-    fn attribute(&mut self, name: &str, key: &str, value: &str, element: &mut Open<'_>) {
+    fn attribute(&mut self, name: &str, key: &str, value: &str, element: &mut OpenElement<'_>) {
         let is = |known: &str| key.eq_ignore_ascii_case(known);
         if is("style") {
-            let Look { hidden, ink, paper } = look(value);
+            let TextStyle { hidden, ink, paper } = look(value);
             element.hidden |= hidden;
             element.ink = ink.unwrap_or(element.ink);
             match paper {
-                Paper::Inherited => {}
-                Paper::Colour(colour) => element.paper = Some(colour),
-                Paper::Unknown => element.paper = None,
+                TextBackground::Inherited => {}
+                TextBackground::Colour(colour) => element.paper = Some(colour),
+                TextBackground::Unknown => element.paper = None,
             }
         } else if is("hidden") {
             element.hidden = true;
@@ -229,7 +230,7 @@ impl<'a> Walker<'a> {
             self.page.text.push_str("[image: ");
             push_decoded(value, &mut self.page.text);
             self.page.text.push(']');
-            // Read by itself as well: in brackets, an order no longer opens its sentence.
+            // Read separately as well: in brackets, an instruction no longer opens its sentence.
             push_decoded(value, &mut self.page.attribute_texts);
             self.page.attribute_texts.push('\n');
         } else if is("alt")
@@ -249,14 +250,14 @@ impl<'a> Walker<'a> {
     }
 
     fn close(&mut self, name: &str) {
-        // The stack is at most DEPTH high, so that this is bounded however the tags are mixed.
+        // The stack has at most DEPTH entries, so this is bounded however the tags are nested.
         if let Some(at) = self.open.iter().rposition(|open| open.name.eq_ignore_ascii_case(name)) {
             self.open.truncate(at);
             self.excess = 0;
         } else {
             self.excess = self.excess.saturating_sub(1);
         }
-        if matches!(Tag::of(name), Tag::Block | Tag::Item) {
+        if matches!(ElementKind::of(name), ElementKind::Block | ElementKind::Item) {
             self.line();
         }
     }
@@ -271,9 +272,9 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// How an element is treated.
+/// How an element is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tag {
+enum ElementKind {
     Block,
     Item,
     Cell,
@@ -284,7 +285,7 @@ enum Tag {
     Unseen,
 }
 
-impl Tag {
+impl ElementKind {
     fn of(name: &str) -> Self {
         let mut lower = [0_u8; 12];
         let Some(slot) = lower.get_mut(..name.len()) else { return Self::Inline };
@@ -322,7 +323,7 @@ fn name_of(body: &str) -> &str {
     body.get(..end).unwrap_or_default()
 }
 
-/// The attributes of a tag and what follows it. A `>` in quotes does not end it.
+/// The attributes of a tag and the rest after it. A `>` in quotes does not end it.
 fn attributes(body: &str) -> (&str, &str) {
     let bytes = body.as_bytes();
     let (mut at, mut after_equals) = (0, false);
@@ -342,7 +343,7 @@ fn attributes(body: &str) -> (&str, &str) {
     (body, "")
 }
 
-/// `key="value"` pairs, as far as they can be told apart.
+/// `key="value"` pairs, as far as they can be separated.
 fn pairs(attributes: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut rest = attributes;
     std::iter::from_fn(move || {
@@ -374,7 +375,7 @@ fn pairs(attributes: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The inside of a raw text element, and what follows its end tag.
+/// The content of a raw text element, and the rest after its end tag.
 fn raw<'a>(rest: &'a str, name: &str) -> (&'a str, &'a str) {
     let mut from = 0;
     while let Some(at) = rest.get(from..).and_then(|tail| tail.find("</")) {

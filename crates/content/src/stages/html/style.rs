@@ -1,30 +1,30 @@
 //! Styles that hide.
 //!
-//! Takes the text of a `style` attribute or element, gives whether a reader would see what it applies to.
-//! Promise: linear in the text; nothing is fetched, nothing is inherited but what the caller hands down.
+//! Takes the text of a `style` attribute or element, gives whether a reader would see the element. Promise: linear in
+//! the text; nothing is fetched, nothing is inherited except what the caller passes.
 
 use std::collections::HashSet;
 
-/// What a run of declarations says about visibility.
+/// What a list of declarations says about visibility.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
-pub(super) struct Look {
+pub(super) struct TextStyle {
     pub(super) hidden: bool,
     pub(super) ink: Option<u32>,
-    pub(super) paper: Paper,
+    pub(super) paper: TextBackground,
 }
 
-/// What is behind the letters.
+/// The background behind the letters.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
-pub(super) enum Paper {
-    /// As the parent has it.
+pub(super) enum TextBackground {
+    /// The background of the parent.
     #[default]
     Inherited,
     Colour(u32),
-    /// A picture or something that is not a plain colour.
+    /// An image or a background that is not a plain colour.
     Unknown,
 }
 
-/// The declarations that can hide; most others are left before anything is copied.
+/// The declarations that can hide; most others are skipped before anything is copied.
 fn known(name: &str) -> Option<&'static str> {
     const KNOWN: [&str; 25] = [
         "display",
@@ -57,8 +57,8 @@ fn known(name: &str) -> Option<&'static str> {
 }
 
 /// Reads `name: value; …`.
-pub(super) fn look(declarations: &str) -> Look {
-    let mut look = Look::default();
+pub(super) fn look(declarations: &str) -> TextStyle {
+    let mut look = TextStyle::default();
     let mut clipped = false;
     let mut flat = false;
     for declaration in declarations.split(';') {
@@ -85,10 +85,10 @@ pub(super) fn look(declarations: &str) -> Look {
                 look.ink = colour(value).or(look.ink);
             }
             "background-color" | "background" => {
-                look.paper =
-                    colour(value.split_whitespace().next().unwrap_or_default()).map_or(Paper::Unknown, Paper::Colour);
+                look.paper = colour(value.split_whitespace().next().unwrap_or_default())
+                    .map_or(TextBackground::Unknown, TextBackground::Colour);
             }
-            "background-image" => look.paper = Paper::Unknown,
+            "background-image" => look.paper = TextBackground::Unknown,
             _ => {}
         }
     }
@@ -101,7 +101,7 @@ fn number(value: &str) -> Option<f32> {
     value.get(..end).and_then(|digits| digits.parse().ok())
 }
 
-/// `#fff`, `#ffffff`, `rgb(…)` or one of the names that hide on a usual background.
+/// Parses `#fff`, `#ffffff`, `rgb(…)` or one of the names that hide on a common background.
 pub(super) fn colour(value: &str) -> Option<u32> {
     let value = value.trim().trim_end_matches("!important").trim();
     if let Some(digits) = value.strip_prefix('#') {
@@ -131,21 +131,21 @@ pub(super) fn colour(value: &str) -> Option<u32> {
     }
 }
 
-/// Whether the letters cannot be told from what is behind them.
+/// Whether the letters cannot be distinguished from the background.
 pub(super) fn same(ink: u32, paper: u32) -> bool {
     let part = |colour: u32, shift: u32| (colour >> shift) & 0xff;
     [16, 8, 0].iter().all(|&shift| part(ink, shift).abs_diff(part(paper, shift)) <= 12)
 }
 
-/// The classes and ids that a style sheet hides, and the texts that it puts on the page.
+/// The classes and ids that a style sheet hides, and the texts that it adds to the page.
 #[derive(Debug, Default)]
-pub(super) struct Sheet {
+pub(super) struct StyleSheet {
     hidden: HashSet<String>,
     pub(super) texts: String,
 }
 
-impl Sheet {
-    /// Reads one `<style>` element, as far as a mail would need it: flat rules of simple selectors.
+impl StyleSheet {
+    /// Reads one `<style>` element, as far as a mail needs: flat rules of simple selectors.
     pub(super) fn read(&mut self, css: &str) {
         const MOST: usize = 256;
         for rule in css.split('}') {

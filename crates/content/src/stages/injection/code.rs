@@ -1,33 +1,33 @@
-//! Text that is meant for an interpreter: script, query, shell, template, path.
+//! Text for an interpreter: script, query, shell, template, path.
 //!
-//! Takes a folded text, adds what it finds to the reading. Promise: linear patterns, run only where their
-//! signs are, over a bounded stretch.
+//! Takes a folded text, adds what it finds to the reading. Promise: linear patterns, run only where their signs occur,
+//! over a bounded stretch.
 
 use std::sync::{LazyLock, OnceLock};
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::patterns::Patterns;
-use super::sentences::{Hit, Reading};
-use crate::finding::Span;
+use super::patterns::TextPatterns;
+use super::sentences::{RuleMatch, TextReading};
+use crate::finding::TextRange;
 
-struct Shape {
+struct CodePattern {
     name: &'static str,
     points: f32,
     pattern: &'static str,
-    /// Whether it is there at all, which is all that most texts need to be asked.
-    there: OnceLock<Option<Patterns>>,
-    /// And where.
+    /// Tells whether it occurs at all, which is enough for most texts.
+    there: OnceLock<Option<TextPatterns>>,
+    /// Finds where it occurs.
     place: OnceLock<Option<Regex>>,
 }
 
 /// Lines of `points name pattern`.
-static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
+static SHAPES: LazyLock<Vec<CodePattern>> = LazyLock::new(|| {
     let shape = |line: &'static str| {
         let mut parts = line.splitn(3, ' ');
         let points = parts.next()?.parse().ok()?;
         let (name, pattern) = (parts.next()?, parts.next()?);
-        Some(Shape { name, points, pattern, there: OnceLock::new(), place: OnceLock::new() })
+        Some(CodePattern { name, points, pattern, there: OnceLock::new(), place: OnceLock::new() })
     };
     lines().filter_map(shape).collect()
 });
@@ -36,9 +36,9 @@ fn lines() -> impl Iterator<Item = &'static str> {
     include_str!("shapes.txt").lines().filter(|line| !line.starts_with('#'))
 }
 
-impl Shape {
-    fn there(&self) -> Option<&Patterns> {
-        self.there.get_or_init(|| Patterns::new(&[lowered(self.pattern)])).as_ref()
+impl CodePattern {
+    fn there(&self) -> Option<&TextPatterns> {
+        self.there.get_or_init(|| TextPatterns::new(&[lowered(self.pattern)])).as_ref()
     }
 
     fn place(&self) -> Option<&Regex> {
@@ -46,15 +46,15 @@ impl Shape {
         self.place.get_or_init(build).as_ref()
     }
 
-    /// The first place in a text, given also in lower case.
-    fn find(&self, text: &str, lower: &[u8]) -> Option<Span> {
-        self.there()?.held(lower).next()?;
+    /// The first match in a text, which is also given in lower case.
+    fn find(&self, text: &str, lower: &[u8]) -> Option<TextRange> {
+        self.there()?.matching_patterns(lower).next()?;
         let found = self.place()?.find(text.as_bytes())?;
-        Some(Span { start: found.start(), end: found.end() })
+        Some(TextRange { start: found.start(), end: found.end() })
     }
 }
 
-/// A pattern in lower case, but for the classes whose names are capitals.
+/// A pattern in lower case, except for classes with capital names.
 fn lowered(pattern: &str) -> String {
     let mut escaped = false;
     let lower = |c: char| {
@@ -68,7 +68,7 @@ fn lowered(pattern: &str) -> String {
 /// Builds every shape now.
 pub(super) fn build() {
     for shape in SHAPES.iter() {
-        let _held = shape.there().map(|there| there.held(b"tea").count());
+        let _held = shape.there().map(|there| there.matching_patterns(b"tea").count());
         let _found = shape.place().is_some();
     }
 }
@@ -76,8 +76,8 @@ pub(super) fn build() {
 /// Longer texts are documents, in which a line of code is an example and not a payload.
 const PAYLOAD: usize = 600;
 
-/// Adds points for code that would run where it does not belong.
-pub(super) fn weigh(text: &str, reading: &mut Reading) {
+/// Adds points for executable code in the wrong place.
+pub(super) fn weigh(text: &str, reading: &mut TextReading) {
     if !reading.shaped || text.len() > 8 * PAYLOAD {
         return;
     }
@@ -88,13 +88,13 @@ pub(super) fn weigh(text: &str, reading: &mut Reading) {
         if let Some(span) = shape.find(text, lower.as_bytes()) {
             let points = shape.points * share;
             most = if most > 0.0 { most.max(points) + 1.0 } else { points };
-            reading.hits.push(Hit { rule: shape.name, span, points });
+            reading.hits.push(RuleMatch { rule: shape.name, span, points });
         }
     }
     reading.whole += most;
 }
 
-/// How many shapes there are.
+/// The number of shapes.
 pub(super) fn count() -> usize {
     SHAPES.len()
 }

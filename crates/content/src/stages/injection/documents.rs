@@ -1,19 +1,19 @@
-//! What JSON says: its strings one by one, and put together as somebody could who reads all of them.
+//! The content of JSON: its strings one by one, and joined as a reader of all strings could join them.
 //!
-//! Takes a document whose strings are honest text; reads it as a whole, each string, and the strings one behind the other.
-//! Promise: a string is judged as the same text alone would be; an attack cut into several strings or keys is put together
-//! in the order in which they stand; of each rule one finding is given.
+//! Takes a document with cleaned strings; reads it as a whole, each string, and all strings in sequence. Promise: a
+//! string is judged like the same text alone; an attack that is split over several strings or keys is joined in
+//! document order; each rule gives one finding.
 
 use super::super::encoding::fold::fold;
-use super::super::json::{Document, Role, joined};
+use super::super::json::{JsonDocument, JsonStringRole, joined};
 use super::{judge, look};
 use crate::finding::{Carrier, Finding};
 
-/// Shorter strings say something only together with others.
+/// Shorter strings are read only together with others.
 const SHORT: usize = 16;
 
 /// Reads a document.
-pub(super) fn look_at(document: &Document, best: &mut f32, findings: &mut Vec<Finding>) {
+pub(super) fn look_at(document: &JsonDocument, best: &mut f32, findings: &mut Vec<Finding>) {
     let mut found = Vec::new();
     look(&document.layout(), Carrier::Plain, best, &mut found);
     let leaves = document.leaves();
@@ -23,14 +23,14 @@ pub(super) fn look_at(document: &Document, best: &mut f32, findings: &mut Vec<Fi
             found = Finding::heaviest_of_each(found);
         }
     }
-    for role in [Role::Value, Role::Key] {
+    for role in [JsonStringRole::Value, JsonStringRole::Key] {
         if leaves.iter().filter(|(own, _)| *own == role).count() < 2 {
             continue;
         }
-        // Cut between words.
+        // Split between words.
         judge(&fold(&joined(&leaves, role, " ")).text, Carrier::Json, best, &mut found);
-        // Cut inside of words, or of something encoded.
-        if role == Role::Value {
+        // Split inside words, or inside encoded text.
+        if role == JsonStringRole::Value {
             look(&joined(&leaves, role, ""), Carrier::Json, best, &mut found);
         }
     }

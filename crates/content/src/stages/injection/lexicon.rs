@@ -1,7 +1,7 @@
-//! Words and the ideas they stand for.
+//! Words and the ideas that they stand for.
 //!
-//! Takes a folded text, gives each known word with its ideas. Promise: all languages in one pass; a word only
-//! counts as a whole word, except in scripts that do not part them.
+//! Takes a folded text, gives each known word with its ideas. Promise: all languages in one pass; only whole words
+//! count, except in scripts that do not separate words.
 
 mod tree;
 
@@ -9,18 +9,18 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use crate::stages::encoding::fold::fold;
-use tree::Tree;
+use tree::WordTrie;
 
 /// A set of ideas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Set(u128);
+pub(super) struct IdeaSet(u128);
 
 macro_rules! ideas {
     ($($name:ident),* $(,)?) => {
         #[derive(Clone, Copy)]
         #[expect(clippy::upper_case_acronyms, reason = "the names are those of the lexicon files")]
         enum Bit { $($name),* }
-        impl Set {
+        impl IdeaSet {
             $(pub(super) const $name: Self = Self(1 << Bit::$name as u128);)*
             pub(super) fn named(name: &str) -> Option<Self> {
                 match name { $(stringify!($name) => Some(Self::$name),)* _ => None }
@@ -39,9 +39,9 @@ ideas! {
     CUEOVER, CUEMEMORY, CUECONSENT, CUERECAP, CUESWAP, CUETOLD, CUEFOREIGN,
 }
 
-impl Set {
+impl IdeaSet {
     pub(super) const NONE: Self = Self(0);
-    /// Verbs that make a sentence a request when they open it.
+    /// Verbs that turn a sentence into a request when they open it.
     pub(super) const ACTIONS: Self = Self(
         Self::IGNORE.0
             | Self::FOLLOW.0
@@ -61,7 +61,7 @@ impl Set {
         Self(self.0 | other.0)
     }
 
-    /// Whether they have one in common.
+    /// Whether the two sets share an idea.
     pub(super) const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
@@ -73,36 +73,36 @@ impl Set {
 
 /// A word that was found.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
+pub(super) struct LexiconMatch {
     pub(super) start: usize,
-    pub(super) ideas: Set,
+    pub(super) ideas: IdeaSet,
 }
 
-/// How a word may be surrounded.
+/// What may surround a word.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
-    ideas: Set,
-    /// No letter may stand before or after it.
+struct LexiconEntry {
+    ideas: IdeaSet,
+    /// No letter may be directly before or after it.
     left: bool,
     right: bool,
 }
 
 /// All words of all languages.
 pub(super) struct Lexicon {
-    tree: Tree,
-    entries: Vec<Entry>,
-    /// What each byte is to a scan.
-    bytes: [Byte; 256],
+    tree: WordTrie,
+    entries: Vec<LexiconEntry>,
+    /// The properties of each byte for a scan.
+    bytes: [ByteClass; 256],
 }
 
-/// What a byte is to a scan.
+/// The properties of a byte for a scan.
 #[derive(Debug, Clone, Copy, Default)]
-struct Byte {
-    /// A word begins with it.
+struct ByteClass {
+    /// Whether a word begins with it.
     begins: bool,
-    /// One of those may stand behind a letter.
+    /// Whether a word that begins with it may follow a letter.
     inside: bool,
-    /// Whether a letter stands before what follows it; a byte that goes on with a character says nothing.
+    /// Whether the next byte follows a letter; `None` for a byte that continues a character.
     lettered: Option<bool>,
 }
 
@@ -119,12 +119,12 @@ pub(super) static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
 });
 
 impl Lexicon {
-    /// Lines are `IDEA IDEA: word | word*`; a star leaves the end of the word open, a hash begins a remark.
+    /// Lines are `IDEA IDEA: word | word*`; a star leaves the end of the word open, a hash begins a comment.
     fn build(files: &[&'static str]) -> Self {
-        let mut found: Vec<(Cow<'static, str>, Entry)> = Vec::new();
+        let mut found: Vec<(Cow<'static, str>, LexiconEntry)> = Vec::new();
         for line in files.iter().flat_map(|file| file.lines()) {
             let Some((names, list)) = line.split_once(": ").filter(|_| !line.starts_with('#')) else { continue };
-            let ideas = names.split_whitespace().filter_map(Set::named).fold(Set::NONE, Set::with);
+            let ideas = names.split_whitespace().filter_map(IdeaSet::named).fold(IdeaSet::NONE, IdeaSet::with);
             for word in list.split(" | ").map(str::trim).filter(|word| !word.is_empty()) {
                 let (word, open) = word.strip_suffix('*').map_or((word, false), |stem| (stem, true));
                 let mut folded = fold(word).text;
@@ -134,7 +134,7 @@ impl Lexicon {
                 let parted = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() && !is_unparted(c));
                 let left = parted(folded.chars().next());
                 let right = !open && parted(folded.chars().next_back());
-                found.push((folded, Entry { ideas, left, right }));
+                found.push((folded, LexiconEntry { ideas, left, right }));
             }
         }
         found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
@@ -146,14 +146,14 @@ impl Lexicon {
             }
             same
         });
-        let (words, entries): (Vec<Cow<'static, str>>, Vec<Entry>) = found.into_iter().unzip();
-        let tree = Tree::new(words);
-        let mut bytes = [Byte::default(); 256];
+        let (words, entries): (Vec<Cow<'static, str>>, Vec<LexiconEntry>) = found.into_iter().unzip();
+        let tree = WordTrie::new(words);
+        let mut bytes = [ByteClass::default(); 256];
         for (value, byte) in (0_u8..=255).zip(&mut bytes) {
             byte.begins = tree.begins(value);
             byte.lettered = match value {
                 0x80..=0xbf => None,
-                // Scripts that part no words touch Latin ones without a break: `AI助手` holds the word `AI`.
+                // Scripts that do not separate words touch Latin words without a break: `AI助手` holds the word `AI`.
                 _ => Some(value.is_ascii_alphanumeric() || (value >= 0x80 && !leads_unparted(value))),
             };
         }
@@ -171,14 +171,14 @@ impl Lexicon {
         self.tree.words().map(str::to_owned)
     }
 
-    /// Calls back for each word, in the order in which they end.
-    pub(super) fn scan(&self, text: &str, mut each: impl FnMut(Found)) {
+    /// Calls `each` for every word, ordered by their ends.
+    pub(super) fn scan(&self, text: &str, mut each: impl FnMut(LexiconMatch)) {
         let bytes = text.as_bytes();
         let lettered_after = |at: usize| {
             bytes.get(at).is_some_and(|&byte| byte.is_ascii_alphanumeric() || (byte >= 0xc3 && !leads_unparted(byte)))
         };
-        // Words that were found but may still end behind others, which begin later: by their ends.
-        let mut waiting: Vec<(usize, Found)> = Vec::new();
+        // Found words that may still end after later words, with their ends.
+        let mut waiting: Vec<(usize, LexiconMatch)> = Vec::new();
         let mut lettered = false;
         for (start, &byte) in bytes.iter().enumerate() {
             let byte = self.bytes.get(usize::from(byte)).copied().unwrap_or_default();
@@ -189,7 +189,7 @@ impl Lexicon {
                     let Some(entry) = self.entries.get(word) else { return };
                     if !((entry.left && lettered) || (entry.right && lettered_after(end))) {
                         let place = waiting.iter().rposition(|(other, _)| *other <= end).map_or(0, |before| before + 1);
-                        waiting.insert(place, (end, Found { start, ideas: entry.ideas }));
+                        waiting.insert(place, (end, LexiconMatch { start, ideas: entry.ideas }));
                     }
                 });
             }
@@ -199,7 +199,7 @@ impl Lexicon {
     }
 }
 
-/// Scripts that put no space between words.
+/// Scripts without spaces between words.
 fn is_unparted(c: char) -> bool {
     matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}')
 }

@@ -1,7 +1,8 @@
-//! Turns of speech that no list of words can hold: whom a sentence speaks to, and what it says is over, agreed or to be kept.
+//! Phrases that no word list can express: whom a sentence addresses, and what it declares finished, agreed or to be
+//! kept.
 //!
-//! Takes a sentence that holds a cue, gives the ideas its phrases stand for. Promise: linear patterns over one sentence, and
-//! none at all where no cue was seen; a pattern that cannot be read fails a test, not a message.
+//! Takes a sentence with a cue, gives the ideas of its phrases. Promise: linear patterns over one sentence, and none at
+//! all without a cue; a pattern that cannot be parsed fails a test, not a message.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,62 +10,63 @@ use std::sync::{LazyLock, OnceLock};
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::lexicon::Set;
-use super::patterns::Patterns;
+use super::lexicon::IdeaSet;
+use super::patterns::TextPatterns;
 use crate::stages::encoding::fold::fold;
 
 /// Stands for a machine in sentences and patterns.
 const MACHINE: &str = "\x01";
-/// The most that is read of one text, from its ends inwards: what lies between is still read by its words.
+/// The most that is read of one text, from its ends inwards: the part in between is still read by its words.
 pub(super) const MOST: usize = 48 << 10;
 
-struct Phrases {
-    parts: Vec<Part>,
-    cues: Set,
+struct PhraseTable {
+    parts: Vec<PhraseGroup>,
+    cues: IdeaSet,
 }
 
-/// Phrases that are read only where a sentence holds one of their cues; compiled when that first happens.
-struct Part {
-    cues: Set,
-    /// In another script, so that a sentence of plain letters need not be read, and most mails never have them built.
+/// Phrases that are read only where a sentence has one of their cues; compiled on first use.
+struct PhraseGroup {
+    cues: IdeaSet,
+    /// Whether it is in another script: a plain ASCII sentence need not be read, and most mails never need it to be
+    /// built.
     foreign: bool,
-    /// As they stand in the file.
+    /// The patterns as written in the file.
     patterns: Vec<&'static str>,
-    ideas: Vec<Set>,
-    set: OnceLock<Option<Patterns>>,
+    ideas: Vec<IdeaSet>,
+    set: OnceLock<Option<TextPatterns>>,
 }
 
-static PHRASES: LazyLock<Phrases> = LazyLock::new(|| {
-    let mut parts: Vec<Part> = Vec::new();
+static PHRASES: LazyLock<PhraseTable> = LazyLock::new(|| {
+    let mut parts: Vec<PhraseGroup> = Vec::new();
     for line in lines() {
         match (line, parts.last()) {
-            (Line::Part(cues), _) => parts.extend([false, true].map(|foreign| Part {
+            (PhraseLine::Part(cues), _) => parts.extend([false, true].map(|foreign| PhraseGroup {
                 cues,
                 foreign,
                 patterns: Vec::new(),
                 ideas: Vec::new(),
                 set: OnceLock::new(),
             })),
-            (Line::Phrase(pattern, ideas), Some(_)) => {
+            (PhraseLine::Phrase(pattern, ideas), Some(_)) => {
                 let foreign = !pattern.is_ascii();
                 if let Some(part) = parts.iter_mut().rfind(|part| part.foreign == foreign) {
                     part.patterns.push(pattern);
                     part.ideas.push(ideas);
                 }
             }
-            (Line::Phrase(..), None) | (Line::Piece(..) | Line::Neither, _) => {}
+            (PhraseLine::Phrase(..), None) | (PhraseLine::Piece(..) | PhraseLine::Neither, _) => {}
         }
     }
     parts.retain(|part| !part.patterns.is_empty());
-    let cues = parts.iter().fold(Set::NONE, |all, part| all.with(part.cues));
-    Phrases { parts, cues }
+    let cues = parts.iter().fold(IdeaSet::NONE, |all, part| all.with(part.cues));
+    PhraseTable { parts, cues }
 });
 
-/// What patterns are put together from.
+/// The building blocks of patterns.
 static PIECES: LazyLock<BTreeMap<&'static str, String>> = LazyLock::new(|| {
     let mut pieces = BTreeMap::new();
     for line in lines() {
-        if let Line::Piece(name, piece) = line {
+        if let PhraseLine::Piece(name, piece) = line {
             let piece = filled(piece, &pieces);
             pieces.insert(name, piece);
         }
@@ -72,90 +74,91 @@ static PIECES: LazyLock<BTreeMap<&'static str, String>> = LazyLock::new(|| {
     pieces
 });
 
-/// Every way to name a machine: found first, because most patterns would have to hold all of them.
+/// Every way to name a machine: matched first, because most patterns would have to contain all of them.
 static NAMED: LazyLock<Option<Regex>> =
     LazyLock::new(|| PIECES.get("MACHINE").and_then(|piece| RegexBuilder::new(piece).unicode(false).build().ok()));
 
 /// Whether a sentence with these ideas may hold a phrase.
-pub(super) fn may_hold(ideas: Set) -> bool {
+pub(super) fn may_hold(ideas: IdeaSet) -> bool {
     ideas.has(PHRASES.cues)
 }
 
-/// What a sentence says beyond its words.
-pub(super) fn ideas(sentence: &[u8], words: Set) -> Set {
-    // In lower case once, so that no pattern has to hold each letter twice.
+/// The ideas of a sentence beyond its words.
+pub(super) fn ideas(sentence: &[u8], words: IdeaSet) -> IdeaSet {
+    // In lower case once, so that no pattern needs both cases of each letter.
     let sentence = sentence.to_ascii_lowercase();
     let named = NAMED
         .as_ref()
-        .filter(|_| words.has(Set::ASSISTANT))
+        .filter(|_| words.has(IdeaSet::ASSISTANT))
         .map_or(Cow::Borrowed(&*sentence), |one| one.replace_all(&sentence, MACHINE.as_bytes()));
     let plain = sentence.is_ascii();
     let wanted = PHRASES.parts.iter().filter(|part| words.has(part.cues) && !(plain && part.foreign));
-    wanted.fold(Set::NONE, |all, part| {
-        let all = all.with(part.said(&sentence));
-        // Other languages name machines with words of ours in them, so that both forms are read.
-        if let Cow::Owned(named) = &named { all.with(part.said(named)) } else { all }
+    wanted.fold(IdeaSet::NONE, |all, part| {
+        let all = all.with(part.ideas_in(&sentence));
+        // Other languages name machines with English words, so both forms are read.
+        if let Cow::Owned(named) = &named { all.with(part.ideas_in(named)) } else { all }
     })
 }
 
-impl Part {
-    fn said(&self, text: &[u8]) -> Set {
-        let Some(set) = self.set.get_or_init(|| self.build()) else { return Set::NONE };
-        set.held(text).filter_map(|at| self.ideas.get(at)).fold(Set::NONE, |all, one| all.with(*one))
+impl PhraseGroup {
+    fn ideas_in(&self, text: &[u8]) -> IdeaSet {
+        let Some(set) = self.set.get_or_init(|| self.build()) else { return IdeaSet::NONE };
+        set.matching_patterns(text).filter_map(|at| self.ideas.get(at)).fold(IdeaSet::NONE, |all, one| all.with(*one))
     }
 
-    fn build(&self) -> Option<Patterns> {
-        Patterns::new(&self.patterns.iter().map(|pattern| whole(pattern)).collect::<Vec<_>>())
+    fn build(&self) -> Option<TextPatterns> {
+        TextPatterns::new(&self.patterns.iter().map(|pattern| whole(pattern)).collect::<Vec<_>>())
     }
 }
 
 /// Builds every part now.
 pub(super) fn build() {
-    // A word that is none of them: enough to have each read once.
-    let read = PHRASES.parts.iter().filter(|part| part.said(b"tea") != Set::NONE).count();
+    // A word that matches none: enough to build each part.
+    let read = PHRASES.parts.iter().filter(|part| part.ideas_in(b"tea") != IdeaSet::NONE).count();
     debug_assert_eq!(read, 0, "tea is no phrase");
     let _named = NAMED.is_some();
 }
 
-/// How many phrases there are.
+/// The number of phrases.
 pub(super) fn count() -> usize {
     PHRASES.parts.iter().map(|part| part.patterns.len()).sum()
 }
 
 /// A line of the file.
-enum Line {
+enum PhraseLine {
     Piece(&'static str, &'static str),
-    Part(Set),
-    Phrase(&'static str, Set),
+    Part(IdeaSet),
+    Phrase(&'static str, IdeaSet),
     Neither,
 }
 
 /// Reads `NAME = piece`, `[IDEA IDEA]` and `IDEA IDEA: pattern`.
-fn lines() -> impl Iterator<Item = Line> {
+fn lines() -> impl Iterator<Item = PhraseLine> {
     include_str!("phrases.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(|line| {
         if let Some((name, piece)) = line.split_once(" = ").filter(|(name, _)| is_name(name)) {
-            Line::Piece(name, piece)
+            PhraseLine::Piece(name, piece)
         } else if let Some(names) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            named(names).map_or(Line::Neither, Line::Part)
+            named(names).map_or(PhraseLine::Neither, PhraseLine::Part)
         } else {
             let phrase = line.split_once(": ");
-            let phrase = phrase.and_then(|(names, pattern)| named(names).map(|ideas| Line::Phrase(pattern, ideas)));
-            phrase.unwrap_or(Line::Neither)
+            let phrase =
+                phrase.and_then(|(names, pattern)| named(names).map(|ideas| PhraseLine::Phrase(pattern, ideas)));
+            phrase.unwrap_or(PhraseLine::Neither)
         }
     })
 }
 
-/// A pattern as it is read: with its pieces, and folded like the text.
+/// The pattern in its final form: with its pieces filled in, and folded like the text.
 fn whole(pattern: &str) -> String {
-    // What stands for a machine is no letter: there is no edge of a word beside it.
+    // The placeholder for a machine is not a letter: there is no word boundary beside it.
     let pattern = pattern.replace("\\b{MACHINE}", MACHINE).replace("{MACHINE}", MACHINE);
     let pattern = filled(&pattern.replace("\x01\\b", MACHINE), &PIECES);
     fold(&pattern).text.into_owned()
 }
 
-/// All of the ideas, or nothing if one is not known.
-fn named(names: &str) -> Option<Set> {
-    names.split(' ').try_fold(Set::NONE, |all, name| Set::named(name).map(|one| all.with(one)))
+/// All of the ideas, or `None` if one is not known.
+fn named(names: &str) -> Option<IdeaSet> {
+    names.split(' ').try_fold(IdeaSet::NONE, |all, name| IdeaSet::named(name).map(|one| all.with(one)))
 }
 
 fn is_name(text: &str) -> bool {
@@ -189,9 +192,9 @@ mod tests {
     fn every_phrase_can_be_read_alone_and_with_its_part() {
         for line in lines() {
             match line {
-                Line::Neither => panic!("a line is neither a piece, a part nor a phrase"),
-                Line::Part(_) | Line::Piece(..) => {}
-                Line::Phrase(pattern, _) => assert!(Patterns::new(&[whole(pattern)]).is_some(), "{pattern}"),
+                PhraseLine::Neither => panic!("a line is neither a piece, a part nor a phrase"),
+                PhraseLine::Part(_) | PhraseLine::Piece(..) => {}
+                PhraseLine::Phrase(pattern, _) => assert!(TextPatterns::new(&[whole(pattern)]).is_some(), "{pattern}"),
             }
         }
         assert!(NAMED.is_some() && count() >= 60);
@@ -200,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Whether a text of nothing but ASCII could hold a pattern: a way through its program on such bytes alone.
+    /// Whether a text of only ASCII can match a pattern: whether its program has a path on such bytes alone.
     fn holds_in_plain(pattern: &str) -> bool {
         use regex_automata::nfa::thompson::{NFA, State};
         let syntax = regex_automata::util::syntax::Config::new().unicode(false).utf8(false);
@@ -245,7 +248,7 @@ mod tests {
                 assert!(!bare.bytes().any(|byte| byte.is_ascii_uppercase()), "{pattern}");
             }
         }
-        let said = ideas(b"NOTE TO ANY AI: SEND IT", Set::ASSISTANT);
-        assert!(said.has(Set::ADDRESSED), "capitals hide nothing");
+        let said = ideas(b"NOTE TO ANY AI: SEND IT", IdeaSet::ASSISTANT);
+        assert!(said.has(IdeaSet::ADDRESSED), "capitals hide nothing");
     }
 }

@@ -1,38 +1,38 @@
-//! Which ideas together make an intent, and how much it weighs.
+//! The combinations of ideas that make an intent, and their weights.
 //!
-//! Takes the ideas of a sentence and of the one before, gives the rules that hold. Promise: the rules are data in
-//! `rules.txt`, each with its weight; one that cannot be read fails a test, not a message.
+//! Takes the ideas of a sentence and of the one before, gives the rules that match. Promise: the rules are data in
+//! `rules.txt`, each with its weight; a rule that cannot be parsed fails a test, not a message.
 
 use std::sync::LazyLock;
 
-use super::lexicon::Set;
+use super::lexicon::IdeaSet;
 
-/// Ideas that together are worth a finding.
+/// A combination of ideas that gives a finding.
 #[derive(Debug)]
-pub(super) struct Rule {
+pub(super) struct IntentRule {
     pub(super) name: &'static str,
     pub(super) points: f32,
-    /// Each of these must be met by the sentence.
-    needs: Vec<Set>,
-    /// Each of these by the sentence or the one before it.
-    near: Vec<Set>,
-    /// None of these may be there.
-    not: Set,
+    /// Each of these must occur in the sentence.
+    needs: Vec<IdeaSet>,
+    /// Each of these must occur in the sentence or the one before it.
+    near: Vec<IdeaSet>,
+    /// None of these may occur.
+    not: IdeaSet,
 }
 
-static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| lines().filter_map(Rule::read).collect());
+static RULES: LazyLock<Vec<IntentRule>> = LazyLock::new(|| lines().filter_map(IntentRule::read).collect());
 
 fn lines() -> impl Iterator<Item = &'static str> {
     include_str!("rules.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// How many there are.
+/// The number of rules.
 pub(super) fn count() -> usize {
     RULES.len()
 }
 
-/// The rules that hold.
-pub(super) fn matching(here: Set, before: Set) -> impl Iterator<Item = &'static Rule> {
+/// The rules that match.
+pub(super) fn matching(here: IdeaSet, before: IdeaSet) -> impl Iterator<Item = &'static IntentRule> {
     let both = here.with(before);
     RULES.iter().filter(move |rule| {
         rule.needs.iter().all(|need| here.has(*need))
@@ -41,22 +41,22 @@ pub(super) fn matching(here: Set, before: Set) -> impl Iterator<Item = &'static 
     })
 }
 
-impl Rule {
+impl IntentRule {
     /// Reads `points name IDEA|IDEA … [near IDEA …] [not IDEA …]`.
     fn read(line: &'static str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let points = words.next()?.parse().ok()?;
         let name = words.next()?;
-        let (mut needs, mut near, mut not) = (Vec::new(), Vec::new(), Set::NONE);
+        let (mut needs, mut near, mut not) = (Vec::new(), Vec::new(), IdeaSet::NONE);
         let mut part = "needs";
         for word in words {
             if matches!(word, "near" | "not") {
                 part = word;
                 continue;
             }
-            let mut set = Set::NONE;
+            let mut set = IdeaSet::NONE;
             for idea in word.split('|') {
-                set = set.with(Set::named(idea)?);
+                set = set.with(IdeaSet::named(idea)?);
             }
             match part {
                 "near" => near.push(set),
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn every_rule_can_be_read() {
         for line in lines() {
-            assert!(Rule::read(line).is_some(), "{line}");
+            assert!(IntentRule::read(line).is_some(), "{line}");
         }
         assert!(count() >= 30);
     }

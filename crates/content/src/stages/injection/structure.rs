@@ -1,29 +1,29 @@
-//! The shape of a whole text: a request where no person would put one.
+//! The structure of a whole text: finds a request where no person would put one.
 //!
-//! Takes a folded text and its reading, adds what stands out. Promise: one pass over the lines.
+//! Takes a folded text and its reading, adds points for requests in unusual places. Promise: one pass over the lines.
 
-mod voice;
+mod addressee;
 
-use super::lexicon::Set;
-use super::sentences::{Hit, Reading, Sentence};
-use crate::finding::Span;
+use super::lexicon::IdeaSet;
+use super::sentences::{RuleMatch, Sentence, TextReading};
+use crate::finding::TextRange;
 
-/// A request among the rows of a table.
+/// Points for a request among the rows of a table.
 const AMONG_ROWS: f32 = 11.0;
-/// A request before the headers of a mail.
+/// Points for a request before the headers of a mail.
 const BEFORE_HEADERS: f32 = 10.0;
-/// A request behind a text that had come to its end, or before one that had not begun.
+/// Points for a request after the end of a text, or before its beginning.
 const AT_THE_EDGE: f32 = 10.0;
 
-/// A request in a text that otherwise speaks to nobody.
+/// Points for a request in a text that otherwise addresses nobody.
 const OUT_OF_TUNE: f32 = 10.5;
 
-/// Adds points for what the structure gives away.
-pub(super) fn weigh(text: &str, reading: &mut Reading) {
-    if let Some(span) = voice::stranger(text, reading) {
+/// Adds points for suspicious structure.
+pub(super) fn weigh(text: &str, reading: &mut TextReading) {
+    if let Some(span) = addressee::find_request_in_prose(text, reading) {
         add(reading, "place.out_of_tune", span, OUT_OF_TUNE);
     }
-    let Some(lines) = Lines::of(text) else { return };
+    let Some(lines) = LineLayout::of(text) else { return };
     if let Some(stranger) = lines.stranger_among_rows(text, reading) {
         add(reading, "place.among_rows", stranger, AMONG_ROWS);
     }
@@ -39,31 +39,31 @@ pub(super) fn weigh(text: &str, reading: &mut Reading) {
     }
 }
 
-fn add(reading: &mut Reading, rule: &'static str, span: Span, points: f32) {
+fn add(reading: &mut TextReading, rule: &'static str, span: TextRange, points: f32) {
     reading.whole += points;
-    reading.hits.push(Hit { rule, span, points });
+    reading.hits.push(RuleMatch { rule, span, points });
 }
 
-/// The lines of a text, as far as their places matter.
+/// The lines of a text, as far as their positions matter.
 #[derive(Debug, Default)]
-struct Lines {
+struct LineLayout {
     count: usize,
     rows: usize,
-    /// Lines that are no rows, the first few of them.
-    others: Vec<Span>,
-    first: Option<Span>,
-    last: Option<Span>,
+    /// The first few lines that are not rows.
+    others: Vec<TextRange>,
+    first: Option<TextRange>,
+    last: Option<TextRange>,
     /// The first line, if headers begin on the second.
-    before_headers: Option<Span>,
+    before_headers: Option<TextRange>,
 }
 
-impl Lines {
+impl LineLayout {
     fn of(text: &str) -> Option<Self> {
         const OTHERS: usize = 8;
         let mut lines = Self::default();
         let mut start = 0;
         for line in text.split_inclusive('\n') {
-            let span = Span { start, end: start + line.trim_end().len() };
+            let span = TextRange { start, end: start + line.trim_end().len() };
             start += line.len();
             let line = line.trim();
             if line.is_empty() {
@@ -86,8 +86,8 @@ impl Lines {
         (lines.count >= 2).then_some(lines)
     }
 
-    /// A sentence where every other line is a row: one that asks for something, or that speaks to its reader at all.
-    fn stranger_among_rows(&self, text: &str, reading: &Reading) -> Option<Span> {
+    /// A sentence where every other line is a row: one that requests something, or that addresses its reader at all.
+    fn stranger_among_rows(&self, text: &str, reading: &TextReading) -> Option<TextRange> {
         let strangers = self.count - self.rows;
         if self.rows < 3 || strangers == 0 || strangers > 3 {
             return None;
@@ -97,7 +97,8 @@ impl Lines {
             let spoken = line.split_whitespace().count() >= 4 && !line.contains('|');
             let ended = line.ends_with(['.', '?', '!', ':', '"', '\'']);
             spoken
-                && ((ended && asks_for_work(reading, *span)) || at(reading, *span).any(|one| one.ideas.has(Set::YOU)))
+                && ((ended && asks_for_work(reading, *span))
+                    || at(reading, *span).any(|one| one.ideas.has(IdeaSet::YOU)))
         })
     }
 }
@@ -107,35 +108,39 @@ fn is_header(line: &str) -> bool {
     HEADERS.iter().any(|header| line.get(..header.len()).is_some_and(|head| head.eq_ignore_ascii_case(header)))
 }
 
-fn at(reading: &Reading, span: Span) -> impl Iterator<Item = &Sentence> {
+fn at(reading: &TextReading, span: TextRange) -> impl Iterator<Item = &Sentence> {
     reading
         .sentences
         .iter()
         .filter(move |sentence| sentence.start >= span.start.saturating_sub(1) && sentence.start < span.end)
 }
 
-/// A request or a question that a mail would not open with.
-fn asks_for_work(reading: &Reading, span: Span) -> bool {
-    let work = Set::IMPERATIVE.with(Set::ASKS).with(Set::RESPONSE).with(Set::NEWTASK).with(Set::WORK);
+/// Whether this is a request or a question with which a mail would not begin.
+fn asks_for_work(reading: &TextReading, span: TextRange) -> bool {
+    let work =
+        IdeaSet::IMPERATIVE.with(IdeaSet::ASKS).with(IdeaSet::RESPONSE).with(IdeaSet::NEWTASK).with(IdeaSet::WORK);
     at(reading, span).any(|sentence| sentence.ideas.has(work))
 }
 
-/// A line of its own that gives an assistant something to do.
-fn gives_a_task(text: &str, reading: &Reading, span: Span) -> bool {
+/// Whether this is a separate line that gives an assistant a task.
+fn gives_a_task(text: &str, reading: &TextReading, span: TextRange) -> bool {
     let line = text.get(span.start..span.end).unwrap_or_default();
     let whole =
         line.starts_with(|c: char| c.is_uppercase()) && line.split_whitespace().count() >= 4 && line.len() < 300;
     whole
-        && at(reading, span)
-            .take(1)
-            .any(|sentence| sentence.ideas.has(Set::IMPERATIVE) && sentence.ideas.has(Set::WORK.with(Set::RESPONSE)))
+        && at(reading, span).take(1).any(|sentence| {
+            sentence.ideas.has(IdeaSet::IMPERATIVE) && sentence.ideas.has(IdeaSet::WORK.with(IdeaSet::RESPONSE))
+        })
 }
 
-/// A question of its own line that is put to nobody: not about the reader, the writer or what they share.
-fn asks_the_world(text: &str, reading: &Reading, span: Span) -> bool {
+/// Whether this is a question on its own line that addresses nobody: not about the reader, the writer or what they
+/// share.
+fn asks_the_world(text: &str, reading: &TextReading, span: TextRange) -> bool {
     let line = text.get(span.start..span.end).unwrap_or_default();
     let whole = line.ends_with('?')
         && line.starts_with(|c: char| c.is_uppercase())
         && (5..=30).contains(&line.split_whitespace().count());
-    whole && at(reading, span).take(1).any(|sentence| sentence.ideas.has(Set::ASKS)) && voice::is_impersonal(line)
+    whole
+        && at(reading, span).take(1).any(|sentence| sentence.ideas.has(IdeaSet::ASKS))
+        && addressee::is_impersonal(line)
 }

@@ -1,8 +1,8 @@
-//! What a schema says of each string of a document: whether it is markup that is meant as such.
+//! What a schema says about each string of a document: whether it is meant as markup.
 //!
-//! Takes a schema and the signs of a JSON text as they pass; gives the intent of the string that comes next. Nothing is
-//! checked here. Promise: a bounded number of steps for each sign; where the schema says nothing or cannot be followed,
-//! the strictest treatment is given.
+//! Takes a schema and the bytes of a JSON text one by one; gives the intent of the next string. Nothing is validated
+//! here. Promise: a bounded number of steps for each byte; where the schema says nothing or cannot be followed, the
+//! strictest treatment applies.
 
 use serde_json::Value;
 
@@ -13,40 +13,40 @@ const BRANCHES: usize = 16;
 
 /// How markup in a string is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::stages) enum Intent {
-    /// Data: markup has no place in it and becomes text.
+pub(in crate::stages) enum MarkupIntent {
+    /// Data: it must not hold markup, which becomes text.
     Data,
-    /// HTML, which keeps what is harmless of its markup.
+    /// HTML: harmless markup is kept.
     Html,
-    /// Text that somebody wrote, such as a file: markup stays as it was written and is read like any other text.
+    /// Source text, such as a file: markup stays as it was written and is read like any other text.
     Source,
 }
 
 /// The schemas of one level.
 #[derive(Debug)]
-struct Level<'s> {
+struct SchemaLevel<'s> {
     is_object: bool,
     schemas: Vec<&'s Value>,
-    /// Those of the member that comes next.
+    /// The schemas of the next member.
     next: Vec<&'s Value>,
 }
 
-/// Walks a document and its schema side by side.
+/// Follows a document and its schema in parallel.
 #[derive(Debug)]
-pub(super) struct Walk<'s> {
+pub(super) struct SchemaWalk<'s> {
     root: Option<&'s Value>,
-    otherwise: Intent,
-    levels: Vec<Level<'s>>,
-    /// Levels that are not followed any more.
+    otherwise: MarkupIntent,
+    levels: Vec<SchemaLevel<'s>>,
+    /// The number of levels that are no longer followed.
     beyond: usize,
 }
 
-impl<'s> Walk<'s> {
-    pub(super) fn new(root: Option<&'s Value>, otherwise: Intent) -> Self {
+impl<'s> SchemaWalk<'s> {
+    pub(super) fn new(root: Option<&'s Value>, otherwise: MarkupIntent) -> Self {
         Self { root, otherwise, levels: Vec::new(), beyond: 0 }
     }
 
-    /// A sign outside of strings.
+    /// Reads one byte outside of strings.
     pub(super) fn pass(&mut self, sign: u8) {
         if self.root.is_none() {
             return;
@@ -55,7 +55,7 @@ impl<'s> Walk<'s> {
             b'{' | b'[' if self.levels.len() >= DEEPEST => self.beyond += 1,
             b'{' | b'[' => {
                 let schemas = self.next();
-                self.levels.push(Level { is_object: sign == b'{', schemas, next: Vec::new() });
+                self.levels.push(SchemaLevel { is_object: sign == b'{', schemas, next: Vec::new() });
             }
             b'}' | b']' if self.beyond > 0 => self.beyond -= 1,
             b'}' | b']' => drop(self.levels.pop()),
@@ -63,7 +63,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// The name of the member that comes next.
+    /// Sets the name of the next member.
     pub(super) fn key(&mut self, name: &str) {
         let Some(root) = self.root else { return };
         let Some(level) = self.levels.last_mut().filter(|_| self.beyond == 0) else { return };
@@ -74,16 +74,20 @@ impl<'s> Walk<'s> {
         level.next = opened(level.schemas.iter().filter_map(of), root);
     }
 
-    /// The intent of the string that comes next.
-    pub(super) fn intent(&self) -> Intent {
+    /// The intent of the next string.
+    pub(super) fn intent(&self) -> MarkupIntent {
         if self.root.is_none() || self.beyond > 0 {
             return self.otherwise;
         }
-        let said: Vec<Intent> = self.next().into_iter().filter_map(said).collect();
-        if said.contains(&Intent::Html) { Intent::Html } else { said.first().copied().unwrap_or(self.otherwise) }
+        let said: Vec<MarkupIntent> = self.next().into_iter().filter_map(markup_intent_of).collect();
+        if said.contains(&MarkupIntent::Html) {
+            MarkupIntent::Html
+        } else {
+            said.first().copied().unwrap_or(self.otherwise)
+        }
     }
 
-    /// The schemas of the value that comes next.
+    /// The schemas of the next value.
     fn next(&self) -> Vec<&'s Value> {
         let Some(root) = self.root else { return Vec::new() };
         match self.levels.last() {
@@ -94,7 +98,7 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// Schemas with those that they refer to and consist of.
+/// Schemas together with those that they refer to and consist of.
 fn opened<'s>(schemas: impl Iterator<Item = &'s Value>, root: &'s Value) -> Vec<&'s Value> {
     let mut all: Vec<&Value> = schemas.take(BRANCHES).collect();
     let mut at = 0;
@@ -110,13 +114,13 @@ fn opened<'s>(schemas: impl Iterator<Item = &'s Value>, root: &'s Value) -> Vec<
     all
 }
 
-fn said(schema: &Value) -> Option<Intent> {
+fn markup_intent_of(schema: &Value) -> Option<MarkupIntent> {
     let word = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
     let (format, media) = (word("format"), word("contentMediaType"));
     if ["html", "text/html", "xhtml"].contains(&format.as_str())
         || ["text/html", "application/xhtml+xml"].contains(&media.as_str())
     {
-        return Some(Intent::Html);
+        return Some(MarkupIntent::Html);
     }
-    media.starts_with("text/").then_some(Intent::Source)
+    media.starts_with("text/").then_some(MarkupIntent::Source)
 }

@@ -1,33 +1,33 @@
-//! What checking against a schema can cost.
+//! The cost of checking against a schema.
 //!
-//! Takes a schema, gives yes or a refusal. Promise: a schema that is accepted refers only to itself, is of
-//! limited size, and visits each place of a document a limited number of times, however it refers to itself.
+//! Takes a schema, gives success or a refusal. Promise: an accepted schema refers only to itself, has a limited size,
+//! and visits each place of a document a limited number of times, however it refers to itself.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::finding::Refused;
+use crate::finding::ContentError;
 
 const NODES: usize = 10_000;
 const NESTING: usize = 48;
-/// Levels of a document that are considered; deeper ones are refused before.
+/// Most levels of a document that are considered; deeper documents are refused earlier.
 const LEVELS: usize = 64;
 const VISITS: u64 = 200_000;
 
 /// Whether a schema may be compiled and used.
-pub(super) fn accept(schema: &Value) -> Result<(), Refused> {
+pub(super) fn accept(schema: &Value) -> Result<(), ContentError> {
     let mut left = NODES;
     survey(schema, 0, &mut left, false)?;
-    let mut costs = Costs { root: schema, known: HashMap::new() };
-    (costs.visits(schema, LEVELS, 0)? <= VISITS).then_some(()).ok_or(Refused::BadSchema)
+    let mut costs = SchemaCosts { root: schema, known: HashMap::new() };
+    (costs.visits(schema, LEVELS, 0)? <= VISITS).then_some(()).ok_or(ContentError::BadSchema)
 }
 
-/// Size, nesting, and references that leave the document.
-fn survey(node: &Value, depth: usize, left: &mut usize, inside: bool) -> Result<(), Refused> {
-    *left = left.checked_sub(1).ok_or(Refused::BadSchema)?;
+/// Checks size, nesting, and references that leave the document.
+fn survey(node: &Value, depth: usize, left: &mut usize, inside: bool) -> Result<(), ContentError> {
+    *left = left.checked_sub(1).ok_or(ContentError::BadSchema)?;
     if depth > NESTING {
-        return Err(Refused::BadSchema);
+        return Err(ContentError::BadSchema);
     }
     match node {
         Value::Object(members) => members.iter().try_for_each(|(key, value)| {
@@ -35,38 +35,38 @@ fn survey(node: &Value, depth: usize, left: &mut usize, inside: bool) -> Result<
                 ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(target)) => {
                     target != "#" && !target.starts_with("#/")
                 }
-                // A name of its own would move what the references are relative to.
+                // A name of its own would change the base of its references.
                 ("$id" | "id", Value::String(_)) => inside && key == "$id",
                 ("$anchor" | "$dynamicAnchor", Value::String(_)) => true,
                 _ => false,
             };
-            if outside { Err(Refused::BadSchema) } else { survey(value, depth + 1, left, true) }
+            if outside { Err(ContentError::BadSchema) } else { survey(value, depth + 1, left, true) }
         }),
         Value::Array(items) => items.iter().try_for_each(|item| survey(item, depth + 1, left, true)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
     }
 }
 
-struct Costs<'a> {
+struct SchemaCosts<'a> {
     root: &'a Value,
-    /// Visits by place of the node in memory and levels left; nothing while it is being worked out.
+    /// Visits by address of the node in memory and remaining levels; `None` while it is being computed.
     known: HashMap<(*const Value, usize), Option<u64>>,
 }
 
-impl<'a> Costs<'a> {
-    /// How often a document of so many levels can be visited by this schema and those it applies.
-    fn visits(&mut self, node: &'a Value, levels: usize, depth: usize) -> Result<u64, Refused> {
+impl<'a> SchemaCosts<'a> {
+    /// How often a document with this many levels can be visited by this schema and those that it applies.
+    fn visits(&mut self, node: &'a Value, levels: usize, depth: usize) -> Result<u64, ContentError> {
         let Value::Object(members) = node else { return Ok(1) };
         let key = (std::ptr::from_ref(node), levels);
         match self.known.get(&key) {
             // It applies itself to the same place again, without end.
-            Some(None) => return Err(Refused::BadSchema),
+            Some(None) => return Err(ContentError::BadSchema),
             Some(Some(visits)) => return Ok(*visits),
             None => {}
         }
-        // Each level of a document is at most a few steps here; beyond that the schema is a maze.
+        // Each level of a document takes at most a few steps here; a schema that needs more is refused.
         if depth > LEVELS * 12 {
-            return Err(Refused::BadSchema);
+            return Err(ContentError::BadSchema);
         }
         self.known.insert(key, None);
         let mut total = 1_u64;
@@ -74,13 +74,13 @@ impl<'a> Costs<'a> {
             let below = levels.checked_sub(1);
             let visits = match (name.as_str(), value) {
                 ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(target)) => {
-                    let target = self.root.pointer(target.trim_start_matches('#')).ok_or(Refused::BadSchema)?;
+                    let target = self.root.pointer(target.trim_start_matches('#')).ok_or(ContentError::BadSchema)?;
                     self.visits(target, levels, depth + 1)?
                 }
                 ("allOf" | "anyOf" | "oneOf", Value::Array(all)) => self.sum(all.iter(), levels, depth)?,
                 ("dependentSchemas" | "dependencies", Value::Object(all)) => self.sum(all.values(), levels, depth)?,
                 ("not" | "if" | "then" | "else", value) => self.visits(value, levels, depth + 1)?,
-                // A member has one name and an item one place: of these only the dearest counts.
+                // A member has one name and an item one place: only the most expensive one counts.
                 ("properties", Value::Object(all)) => self.dearest(all.values(), below, depth)?,
                 ("prefixItems" | "items", Value::Array(all)) => self.dearest(all.iter(), below, depth)?,
                 ("patternProperties", Value::Object(all)) => match below {
@@ -105,7 +105,7 @@ impl<'a> Costs<'a> {
         Ok(total)
     }
 
-    fn sum(&mut self, all: impl Iterator<Item = &'a Value>, levels: usize, depth: usize) -> Result<u64, Refused> {
+    fn sum(&mut self, all: impl Iterator<Item = &'a Value>, levels: usize, depth: usize) -> Result<u64, ContentError> {
         let mut total = 0_u64;
         for node in all {
             total = total.saturating_add(self.visits(node, levels, depth + 1)?);
@@ -118,7 +118,7 @@ impl<'a> Costs<'a> {
         all: impl Iterator<Item = &'a Value>,
         below: Option<usize>,
         depth: usize,
-    ) -> Result<u64, Refused> {
+    ) -> Result<u64, ContentError> {
         let Some(below) = below else { return Ok(0) };
         let mut most = 0;
         for node in all {

@@ -1,24 +1,24 @@
 //! A mail and its parts.
 //!
-//! Takes the bytes of a message, gives its texts. Promise: depth, parts and headers are counted in one
-//! linear pass before the parser sees a byte; attachments stay references.
+//! Takes the bytes of a message, gives its texts. Promise: depth, parts and headers are counted in one linear pass
+//! before the parser reads a byte; attachments stay references.
 
 use std::borrow::Cow;
 
 use mail_parser::{HeaderName, HeaderValue, Message, MessageParser, MimeHeaders as _, PartType};
-use sluice_core::mail::head::Head;
+use sluice_core::mail::head::MailHead;
 
-use super::{Bounded, Kind, Limits, Piece};
-use crate::finding::Refused;
+use super::{BoundedContent, ContentFormat, ContentLimits, ContentPiece};
+use crate::finding::ContentError;
 
 /// Reads a mail within its limits.
-pub(super) fn parts<'a>(bytes: &[u8], limits: &Limits) -> Result<Bounded<'a>, Refused> {
+pub(super) fn parts<'a>(bytes: &[u8], limits: &ContentLimits) -> Result<BoundedContent<'a>, ContentError> {
     survey(bytes, limits)?;
-    let message = MessageParser::default().parse(bytes).ok_or(Refused::Mail)?;
-    // SECURITY: where the head ends is decided by one strict reading. What the library divides differently would show
-    // lines of the body as the sender and the subject.
-    if usize::try_from(message.root_part().raw_body_offset()) != Ok(Head::of(bytes).body) {
-        return Err(Refused::Mail);
+    let message = MessageParser::default().parse(bytes).ok_or(ContentError::Mail)?;
+    // SECURITY: one strict reading decides where the head ends. If the library splits it differently, lines of the body
+    // could appear as the sender and the subject.
+    if usize::try_from(message.root_part().raw_body_offset()) != Ok(MailHead::of(bytes).body) {
+        return Err(ContentError::Mail);
     }
     let mut pieces = Vec::new();
     let mut left = limits.mime_parts;
@@ -26,31 +26,31 @@ pub(super) fn parts<'a>(bytes: &[u8], limits: &Limits) -> Result<Bounded<'a>, Re
     while let Some(message) = waiting.pop() {
         pieces.push(heading(message));
         for (at, part) in message.parts.iter().enumerate() {
-            left = left.checked_sub(1).ok_or(Refused::Parts)?;
+            left = left.checked_sub(1).ok_or(ContentError::Parts)?;
             let shown = message.text_body.iter().any(|id| usize::try_from(*id) == Ok(at));
             match &part.body {
-                PartType::Text(text) => pieces.push(piece(text, Kind::Plain, shown)),
-                PartType::Html(text) => pieces.push(piece(text, Kind::Html, shown)),
+                PartType::Text(text) => pieces.push(piece(text, ContentFormat::Plain, shown)),
+                PartType::Html(text) => pieces.push(piece(text, ContentFormat::Html, shown)),
                 PartType::Binary(_) | PartType::InlineBinary(_) => {
                     let name: String = part.attachment_name().unwrap_or("without a name").chars().take(200).collect();
-                    pieces.push(piece(&format!("[attachment: {name}]"), Kind::Plain, true));
+                    pieces.push(piece(&format!("[attachment: {name}]"), ContentFormat::Plain, true));
                 }
                 PartType::Message(inner) => waiting.push(inner),
                 PartType::Multipart(_) => {}
             }
         }
     }
-    Ok(Bounded { pieces, findings: Vec::new() })
+    Ok(BoundedContent { pieces, findings: Vec::new() })
 }
 
-fn piece<'a>(text: &str, kind: Kind, shown: bool) -> Piece<'a> {
-    Piece { bytes: Cow::Owned(text.as_bytes().to_vec()), kind, charset: Some("utf-8".to_owned()), shown }
+fn piece<'a>(text: &str, kind: ContentFormat, shown: bool) -> ContentPiece<'a> {
+    ContentPiece { bytes: Cow::Owned(text.as_bytes().to_vec()), kind, charset: Some("utf-8".to_owned()), shown }
 }
 
 /// Sender and subject: names that people chose are content like any other.
-fn heading<'a>(message: &Message<'_>) -> Piece<'a> {
+fn heading<'a>(message: &Message<'_>) -> ContentPiece<'a> {
     let mut text = String::new();
-    // Every one of them: which of several counts, each reader decides for itself.
+    // All of them: each reader decides for itself which of several counts.
     for header in message.parts.first().map(|part| part.headers()).unwrap_or_default() {
         match (&header.name, &header.value) {
             (HeaderName::From, HeaderValue::Address(people)) => {
@@ -63,11 +63,11 @@ fn heading<'a>(message: &Message<'_>) -> Piece<'a> {
             _ => {}
         }
     }
-    piece(&text, Kind::Plain, true)
+    piece(&text, ContentFormat::Plain, true)
 }
 
-/// One pass over the lines: header sizes, how many parts, how deep.
-fn survey(bytes: &[u8], limits: &Limits) -> Result<(), Refused> {
+/// One pass over the lines: header sizes, number of parts, depth.
+fn survey(bytes: &[u8], limits: &ContentLimits) -> Result<(), ContentError> {
     let mut open: Vec<Vec<u8>> = Vec::new();
     let mut waiting: Option<Vec<u8>> = None;
     let (mut in_header, mut header_bytes, mut header_lines, mut parts) = (true, 0_usize, 0_usize, 1_usize);
@@ -91,7 +91,7 @@ fn survey(bytes: &[u8], limits: &Limits) -> Result<(), Refused> {
             header_lines += 1;
             let too_long = line.len() > limits.header_line || header_bytes > limits.header_bytes;
             if too_long || header_lines > limits.header_lines {
-                return Err(Refused::Headers);
+                return Err(ContentError::Headers);
             }
             let lower = line.to_ascii_lowercase();
             let folded = line.first().is_some_and(u8::is_ascii_whitespace);
@@ -105,7 +105,7 @@ fn survey(bytes: &[u8], limits: &Limits) -> Result<(), Refused> {
             }
         }
         if open.len() + nested > limits.mime_depth || parts > limits.mime_parts {
-            return Err(Refused::Parts);
+            return Err(ContentError::Parts);
         }
     }
     Ok(())

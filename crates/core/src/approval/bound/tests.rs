@@ -3,35 +3,38 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::approval::allowance::{Allowance, Asked, Asker, Bounds, Covers, Question, Scope, Standing, Used, Why};
+use crate::approval::allowance::{
+    Allowance, AllowanceBounds, AllowanceCoverage, AllowanceScope, AllowanceState, AllowanceUsage,
+    ApprovalRequestContext, ApprovalRequester, ApprovalTrigger, RequestedAction,
+};
 use crate::capability::Catalogue;
-use crate::clock::Timestamp;
+use crate::clock::UtcMillis;
 use crate::ids::{AgentName, AllowanceId, RuleId};
 
-fn traced(argument: &str, value: &str, origin: Origin) -> Traced {
-    Traced { argument: argument.into(), value: value.into(), origin, source: None, print: Some("p".into()) }
+fn traced(argument: &str, value: &str, origin: TargetOrigin) -> TracedTarget {
+    TracedTarget { argument: argument.into(), value: value.into(), origin, source: None, print: Some("p".into()) }
 }
 
 /// A call whose targets all have this origin.
-fn call(name: &str, arguments: &Value, origin: Origin) -> BoundedCall {
+fn call(name: &str, arguments: &Value, origin: TargetOrigin) -> BoundedCall {
     let capability = CapabilityName::new(name).unwrap();
     static CATALOGUE: std::sync::LazyLock<Catalogue> = std::sync::LazyLock::new(|| Catalogue::builtin().unwrap());
     let spec = CATALOGUE.get(&capability);
     let agent = AgentName::new("clerk").unwrap();
     let map = arguments.as_object().unwrap();
     let found = spec.map_or_else(|| crate::target::of_unknown(map), |spec| crate::target::of_capability(spec, map));
-    let targets: Vec<Traced> = found.iter().map(|one| traced(&one.argument, &one.value, origin)).collect();
+    let targets: Vec<TracedTarget> = found.iter().map(|one| traced(&one.argument, &one.value, origin)).collect();
     let action = Action::custom(capability.clone(), agent, arguments.clone()).unwrap();
     BoundedCall::of(&capability, spec, &action, &targets)
 }
 
 fn known(name: &str, arguments: Value) -> BoundedCall {
-    call(name, &arguments, Origin::Known)
+    call(name, &arguments, TargetOrigin::Known)
 }
 
 fn offered(name: &str, arguments: Value) -> Vec<String> {
     let call = known(name, arguments);
-    call.offers().iter().map(|bound| bound.words(&call.capability)).collect()
+    call.offers().iter().map(|bound| bound.describe(&call.capability)).collect()
 }
 
 #[test]
@@ -72,7 +75,7 @@ fn nothing_is_offered_that_could_never_answer() {
     ] {
         assert_eq!(offered(name, arguments.clone()), Vec::<String>::new(), "{name} {arguments}");
     }
-    for origin in [Origin::Seen, Origin::New] {
+    for origin in [TargetOrigin::Seen, TargetOrigin::New] {
         assert!(call("email.send", &json!({"to": "a@b.example"}), origin).offers().is_empty());
     }
     let long = format!("/{}", "x".repeat(400));
@@ -124,9 +127,9 @@ fn another_account_or_definition_is_outside() {
 }
 
 /// A small generator: the same calls in every run.
-struct Dice(u64);
+struct BoundTestRandom(u64);
 
-impl Dice {
+impl BoundTestRandom {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -177,10 +180,17 @@ const PATHS: [&str; 10] = [
     "tmp/a",
     "/tmp",
 ];
-const ORIGINS: [Origin; 6] = [Origin::Known, Origin::Asked, Origin::Known, Origin::Asked, Origin::Seen, Origin::New];
+const ORIGINS: [TargetOrigin; 6] = [
+    TargetOrigin::Known,
+    TargetOrigin::Asked,
+    TargetOrigin::Known,
+    TargetOrigin::Asked,
+    TargetOrigin::Seen,
+    TargetOrigin::New,
+];
 
 /// One random call: a capability, its arguments, and the origin of its targets.
-fn random(dice: &mut Dice) -> (&'static str, Value, Origin) {
+fn random(dice: &mut BoundTestRandom) -> (&'static str, Value, TargetOrigin) {
     let origin = ORIGINS[dice.roll(ORIGINS.len())];
     let name = dice.pick(&["email.send", "custom:Bash", "filesystem.write", "custom:send", "slack.send"]);
     let mut arguments = match name {
@@ -204,8 +214,8 @@ fn random(dice: &mut Dice) -> (&'static str, Value, Origin) {
     (name, arguments, origin)
 }
 
-/// What the words of a bound say, read by nothing but plain comparisons: whether `tried` is inside the bound of `approved`
-/// that is described so.
+/// What the words of a bound say, checked by plain comparisons only: whether `tried` is inside the bound of `approved`
+/// with this description.
 fn inside(name: &str, approved: &Value, tried: &Value, words: &str) -> bool {
     let says = |part: &str| words.contains(part);
     let (domains, folders, begins) =
@@ -299,45 +309,45 @@ fn inside(name: &str, approved: &Value, tried: &Value, words: &str) -> bool {
 #[test]
 fn no_standing_approval_answers_a_call_outside_its_stated_bounds() {
     const CALLS: usize = 100_000;
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut dice = BoundTestRandom(0x9e37_79b9_7f4a_7c15);
     let agent = AgentName::new("clerk").unwrap();
-    let asker = Asker::Agent(agent);
-    let at = Timestamp::from_millis(1_730_000_000_000);
+    let asker = ApprovalRequester::Agent(agent);
+    let at = UtcMillis::from_millis(1_730_000_000_000);
     let (mut tried, mut answered, mut by_wide, mut refused) = (0_usize, 0_usize, 0_usize, 0_usize);
     while tried < CALLS {
         let (name, approved, _) = random(&mut dice);
         let offers = known(name, approved.clone()).offers();
         for (n, bound) in offers.iter().enumerate() {
             let capability = CapabilityName::new(name).unwrap();
-            let words = bound.words(&capability);
+            let words = bound.describe(&capability);
             let allowance = Allowance {
                 id: AllowanceId::from_bits(1),
-                scope: Scope::Standing { rule: RuleId::from_bits(1) },
+                scope: AllowanceScope::Standing { rule: RuleId::from_bits(1) },
                 asker: asker.clone(),
-                covers: Covers::Capability(capability.clone()),
-                bounds: Bounds { target: Some(bound.clone()), ..Bounds::default() },
+                covers: AllowanceCoverage::Capability(capability.clone()),
+                bounds: AllowanceBounds { target: Some(bound.clone()), ..AllowanceBounds::default() },
                 given_at: at,
-                used: Used::default(),
-                standing: Standing::Active,
+                used: AllowanceUsage::default(),
+                standing: AllowanceState::Active,
             };
             for _ in 0..50 {
                 tried += 1;
                 let (other, arguments, origin) = random(&mut dice);
                 let call = call(other, &arguments, origin);
-                let question = Question {
+                let question = ApprovalRequestContext {
                     asker: &asker,
                     session: None,
-                    asked: Asked::Capability(call.capability()),
+                    asked: RequestedAction::Capability(call.capability()),
                     call: Some(&call),
-                    why: &[Why::Policy],
+                    why: &[ApprovalTrigger::Policy],
                     at,
                 };
                 let answers = allowance.answers(&question);
-                let met = matches!(origin, Origin::Known | Origin::Asked);
+                let met = matches!(origin, TargetOrigin::Known | TargetOrigin::Asked);
                 let stated = other == name && met && inside(name, &approved, &arguments, &words);
                 assert!(!answers || stated, "{words} answered {other} {arguments} with {origin:?} targets");
-                // And it is of use: what its words cover is answered, unless its risk is high.
-                assert!(answers || !stated || call.risk() == Risk::High, "{words} did not answer {arguments}");
+                // The bound is also useful: what its words cover is answered, unless its risk is high.
+                assert!(answers || !stated || call.risk() == ApprovalRisk::High, "{words} did not answer {arguments}");
                 answered += usize::from(answers);
                 by_wide += usize::from(answers && n > 0);
                 refused += usize::from(!answers);

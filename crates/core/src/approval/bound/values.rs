@@ -1,15 +1,15 @@
 //! The values of a call that a bound compares.
 //!
-//! Takes the arguments, and the description of the capability where the gateway has one; gives each value that is no
-//! text for people, with its role and its normal spelling. Promise: what cannot be read gives nothing at all, so that no
-//! bound admits the call.
+//! Takes the arguments, and the description of the capability where the gateway has one; gives each value that is not
+//! prose for people, with its role and its normal spelling. Promise: if an argument cannot be read, it gives nothing,
+//! so that no bound admits the call.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::approval::command;
-use crate::capability::{Capability, Param, ParamKind};
-use crate::policy::path::Normal;
+use crate::capability::{Capability, CapabilityParam, ParamKind};
+use crate::policy::path::NormalPath;
 use crate::recipients;
 use crate::target::{RECIPIENT, addresses, is_address, is_moment, is_prose, naming};
 
@@ -24,7 +24,7 @@ const TEXTUAL: [&str; 2] = ["pattern", "encoding"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValueKind {
-    /// To the letter.
+    /// Compared exactly.
     Plain,
     /// A mail address, in any case.
     Recipient,
@@ -39,11 +39,11 @@ pub enum ValueKind {
 pub(super) struct BoundedValue {
     pub role: String,
     pub kind: ValueKind,
-    /// In its normal spelling.
+    /// The value in its normal spelling.
     pub normal: String,
 }
 
-/// Every value of a call that counts.
+/// Every value of a call that a bound compares.
 pub(super) fn bounded_values(spec: Option<&Capability>, arguments: &Map<String, Value>) -> Option<Vec<BoundedValue>> {
     let mut found = Vec::new();
     for (name, value) in arguments {
@@ -56,13 +56,13 @@ pub(super) fn bounded_values(spec: Option<&Capability>, arguments: &Map<String, 
 }
 
 /// One argument of a capability the gateway knows.
-fn described(param: &Param, value: &Value, found: &mut Vec<BoundedValue>) -> Option<()> {
+fn described(param: &CapabilityParam, value: &Value, found: &mut Vec<BoundedValue>) -> Option<()> {
     let name = param.name.as_str();
     let free = matches!(param.kind, ParamKind::Content | ParamKind::Any) || is_prose(name) || TEXTUAL.contains(&name);
     match (param.kind, value) {
         (_, Value::Null) => {}
         (ParamKind::Recipients, value) => {
-            let list = recipients::read(value);
+            let list = recipients::parse_recipients(value);
             let empty = matches!(value, Value::Array(items) if items.is_empty());
             if list.is_empty() && !empty {
                 return None;
@@ -78,7 +78,7 @@ fn described(param: &Param, value: &Value, found: &mut Vec<BoundedValue>) -> Opt
         }
         _ if free && !param.target => {}
         (ParamKind::Path, Value::String(path)) => {
-            let normal = Normal::new(path).ok()?.as_str().to_owned();
+            let normal = NormalPath::new(path).ok()?.as_str().to_owned();
             found.push(BoundedValue { role: escaped(name), kind: ValueKind::Path, normal });
         }
         (ParamKind::Path, _) => return None,
@@ -110,7 +110,7 @@ fn exact((role, name): (&str, &str), value: &Value, depth: usize, found: &mut Ve
     Some(())
 }
 
-/// One argument of a tool nobody described: everything but texts for people and times, and every address in a text.
+/// One argument of a tool without a description: every value except prose and times, and every address in a text.
 fn unknown((role, name): (&str, &str), value: &Value, depth: usize, found: &mut Vec<BoundedValue>) -> Option<()> {
     if depth > DEPTH || found.len() > MOST {
         return None;
@@ -128,7 +128,7 @@ fn unknown((role, name): (&str, &str), value: &Value, depth: usize, found: &mut 
             }
             Some(())
         }
-        // A text that is carried out is no text for people, whatever else its name says.
+        // A text that is executed is not prose for people, whatever its name says.
         Value::String(text) if is_prose(name) && !naming::is_executed(name) => {
             let quoted = addresses(text).into_iter().map(|address| BoundedValue {
                 role: format!("{role}/~text"),
@@ -152,7 +152,7 @@ fn read(role: &str, name: &str, text: &str) -> BoundedValue {
         (ValueKind::Command, words.join(" "))
     } else if is_address(text) && text.is_ascii() {
         (ValueKind::Recipient, text.to_lowercase())
-    } else if let Some(path) = Normal::new(text).ok().filter(|path| names_path(name) && path.as_str() != "/") {
+    } else if let Some(path) = NormalPath::new(text).ok().filter(|path| names_path(name) && path.as_str() != "/") {
         (ValueKind::Path, path.as_str().to_owned())
     } else {
         (ValueKind::Plain, text.to_owned())

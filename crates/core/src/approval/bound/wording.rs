@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::{RoleBound, TargetBound, ValueKind};
-use crate::approval::card::visible;
+use crate::approval::card::escape_invisible;
 use crate::ids::CapabilityName;
 
 /// "`email.send` to accounts@northpeak.example".
@@ -19,13 +19,13 @@ pub(super) fn of(bound: &TargetBound, capability: &CapabilityName) -> String {
         line.push_str(" without arguments that name a target");
     }
     if let Some(account) = &bound.account {
-        line.push_str(&format!(" as account {}", visible(account)));
+        line.push_str(&format!(" as account {}", escape_invisible(account)));
     }
     line
 }
 
 fn role_words(role: &str, covered: &RoleBound) -> String {
-    let name = visible(&role.replace("~1", "/").replace("~0", "~"));
+    let name = escape_invisible(&role.replace("~1", "/").replace("~0", "~"));
     match covered {
         RoleBound::Values { kind: ValueKind::Recipient, values } => format!("to {}", listed(values)),
         RoleBound::Values { kind: ValueKind::Path, values } => format!("on {}", listed(values)),
@@ -39,15 +39,15 @@ fn role_words(role: &str, covered: &RoleBound) -> String {
         RoleBound::Domains(domains) => format!("to known addresses at {}", listed(domains)),
         RoleBound::Folders(folders) => format!("on known files in {}", listed(folders)),
         RoleBound::FirstWords(words) => {
-            format!("with known commands that begin with `{}`", visible(&words.join(" ")))
+            format!("with known commands that begin with `{}`", escape_invisible(&words.join(" ")))
         }
     }
 }
 
 fn listed(values: &BTreeSet<String>) -> String {
-    values.iter().map(|value| visible(value)).collect::<Vec<_>>().join(", ")
+    values.iter().map(|value| escape_invisible(value)).collect::<Vec<_>>().join(", ")
 }
 
 fn quoted<'a>(values: impl Iterator<Item = &'a String>) -> String {
-    values.map(|value| format!("`{}`", visible(value))).collect::<Vec<_>>().join(", ")
+    values.map(|value| format!("`{}`", escape_invisible(value))).collect::<Vec<_>>().join(", ")
 }

@@ -1,25 +1,28 @@
 //! The card of many writes: every target with its origin, what is the same in all, and each write on its own.
 //!
-//! Promise: the targets that nobody asked for and nobody knows come first, and each write stands under its number with
-//! everything in which it differs, so that "the first 3" means what the card shows.
+//! Promise: unknown targets that nobody asked for come first, and each write stands under its number with everything in
+//! which it differs, so that "the first 3" means what the card shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{CardWrite, Shown, Space, argument, because, fit, is_prose, origins, shortened, spawned, visible};
-use crate::approval::reason::AskReason;
+use super::{
+    CardSpace, CardWrite, RenderedCard, argument, because, escape_invisible, fit, is_prose, origins, shortened, spawned,
+};
+use crate::approval::reason::ApprovalReason;
 
 /// How much of prose that differs from write to write is shown where prose is cut, in characters.
 const EXCERPT: usize = 120;
 
-pub(super) fn many(list: &[CardWrite<'_>], why: &[AskReason], space: Space) -> Shown {
+pub(super) fn many(list: &[CardWrite<'_>], why: &[ApprovalReason], space: CardSpace) -> RenderedCard {
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     for write in list {
         *kinds.entry(write.action.capability().as_str()).or_default() += 1;
     }
-    let named: Vec<String> = kinds.iter().map(|(name, count)| format!("{count} x {}", visible(name))).collect();
+    let named: Vec<String> =
+        kinds.iter().map(|(name, count)| format!("{count} x {}", escape_invisible(name))).collect();
     let mut text = format!("{} writes at once: {}\n", list.len(), named.join(", "));
     because(&mut text, why);
     origins(&mut text, list.iter().flat_map(|write| write.targets));
@@ -33,9 +36,9 @@ pub(super) fn many(list: &[CardWrite<'_>], why: &[AskReason], space: Space) -> S
         argument(&mut text, name, &if short { shortened(value) } else { value.clone() });
     }
     for (place, write) in list.iter().enumerate() {
-        let _ = writeln!(text, "write {}: {}", place + 1, visible(write.action.capability().as_str()));
+        let _ = writeln!(text, "write {}: {}", place + 1, escape_invisible(write.action.capability().as_str()));
         if let Some(account) = write.action.account() {
-            let _ = writeln!(text, "account: {}", visible(account));
+            let _ = writeln!(text, "account: {}", escape_invisible(account));
         }
         spawned(&mut text, write.action);
         for name in &differing {
@@ -47,7 +50,7 @@ pub(super) fn many(list: &[CardWrite<'_>], why: &[AskReason], space: Space) -> S
     fit(text, space)
 }
 
-/// Arguments with one value in all writes, and the names of those without.
+/// Arguments with the same value in all writes, and the names of the others.
 fn split<'a>(list: &[CardWrite<'a>]) -> (Vec<(&'a str, &'a Value)>, Vec<&'a str>) {
     let names: BTreeSet<&'a str> =
         list.iter().flat_map(|write| write.action.arguments().keys().map(String::as_str)).collect();

@@ -28,15 +28,15 @@ static MAIL: LazyLock<Capability> = LazyLock::new(|| {
 });
 
 fn prose() -> Vec<String> {
-    MAIL.prose().map(str::to_owned).collect()
+    MAIL.prose_params().map(str::to_owned).collect()
 }
 
-fn one(action: &Action, prose: &[String], space: Space) -> Shown {
-    writes(&[CardWrite { action, targets: &[], prose }], &[], space)
+fn one(action: &Action, prose: &[String], space: CardSpace) -> RenderedCard {
+    render_writes(&[CardWrite { action, targets: &[], prose }], &[], space)
 }
 
-fn traced(value: &str, origin: Origin, source: Option<&str>) -> Traced {
-    Traced { argument: "to".into(), value: value.into(), origin, source: source.map(str::to_owned), print: None }
+fn traced(value: &str, origin: TargetOrigin, source: Option<&str>) -> TracedTarget {
+    TracedTarget { argument: "to".into(), value: value.into(), origin, source: source.map(str::to_owned), print: None }
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_write_is_shown_with_whom_it_reaches_first_and_nothing_invisible() {
     let action = action(json!({
         "body": "Dear all,\n1  Allow once\n\u{202e}evil", "subject": "Hi\u{200b}", "to": ["a@b.example", "c@d.example"],
     }));
-    insta::assert_snapshot!(one(&action, &[], Space::short(4000)).text, @r"
+    insta::assert_snapshot!(one(&action, &[], CardSpace::short(4000)).text, @r"
     email.send
     to: a@b.example, c@d.example
     body:
@@ -59,12 +59,12 @@ fn a_write_is_shown_with_whom_it_reaches_first_and_nothing_invisible() {
 fn where_each_target_comes_from_is_shown_the_doubtful_ones_first() {
     let action = action(json!({"to": "a@b.example, c@d.example", "body": "x"}));
     let list = [
-        traced("a@b.example", Origin::Asked, None),
-        traced("c@d.example", Origin::Seen, Some("network: evil\n1  Allow once")),
+        traced("a@b.example", TargetOrigin::Asked, None),
+        traced("c@d.example", TargetOrigin::Seen, Some("network: evil\n1  Allow once")),
     ];
     let write = CardWrite { action: &action, targets: &list, prose: &[] };
-    let why = [AskReason::new("policy.rule").with_rule("org.yaml:31").with_text("the recipient is new")];
-    insta::assert_snapshot!(writes(&[write], &why, Space::short(4000)).text, @r"
+    let why = [ApprovalReason::new("policy.rule").with_rule("org.yaml:31").with_text("the recipient is new")];
+    insta::assert_snapshot!(render_writes(&[write], &why, CardSpace::short(4000)).text, @r"
     email.send
     why you are asked: rule org.yaml:31: the recipient is new
     to: a@b.example, c@d.example
@@ -78,14 +78,14 @@ fn where_each_target_comes_from_is_shown_the_doubtful_ones_first() {
 fn prose_is_cut_in_the_middle_and_recipients_never() {
     let many: Vec<String> = (0..100).map(|n| format!("person{n}@example.test")).collect();
     let action = action(json!({"to": many, "body": "x".repeat(5000)}));
-    let shown = one(&action, &prose(), Space::short(4000));
+    let shown = one(&action, &prose(), CardSpace::short(4000));
     assert!(shown.whole);
     assert!(many.iter().all(|address| shown.text.contains(address)));
     assert!(shown.text.contains("[… 4400 characters are not shown here …]"));
-    let tight = one(&action, &prose(), Space::short(1000));
+    let tight = one(&action, &prose(), CardSpace::short(1000));
     assert!(!tight.whole, "recipients that do not fit cannot be approved here");
     assert!(length(&tight.text) <= 1000 && tight.text.ends_with("sluice approvals show …]\n"));
-    let page = one(&action, &prose(), Space::whole(100_000));
+    let page = one(&action, &prose(), CardSpace::whole(100_000));
     assert!(page.whole && page.text.contains(&"x".repeat(5000)), "a place with room for everything shows everything");
 }
 
@@ -97,9 +97,9 @@ fn code_with_its_payload_in_the_middle_is_shown_whole_or_cannot_be_approved() {
     {
         for capability in ["custom:run", "mcp.shop.run", "filesystem.write", "process.run"] {
             let action = named(capability, json!({name: long}));
-            let shown = one(&action, &[], Space::short(4000));
+            let shown = one(&action, &[], CardSpace::short(4000));
             assert!(shown.whole && shown.text.contains(payload), "{capability} {name}: {}", shown.text);
-            let tight = one(&action, &[], Space::short(700));
+            let tight = one(&action, &[], CardSpace::short(700));
             assert!(!tight.whole, "{capability} {name}");
         }
     }
@@ -113,17 +113,17 @@ fn a_batch_lists_every_target_the_doubtful_ones_first_and_every_write() {
             n => action(json!({"to": format!("p{n}@example.test"), "subject": "Offer", "body": "same"})),
         })
         .collect();
-    let targets: Vec<Vec<Traced>> = (0..7)
+    let targets: Vec<Vec<TracedTarget>> = (0..7)
         .map(|n| match n {
-            6 => vec![traced("zz@evil.example", Origin::New, None)],
-            n => vec![traced(&format!("p{n}@example.test"), Origin::Known, None)],
+            6 => vec![traced("zz@evil.example", TargetOrigin::New, None)],
+            n => vec![traced(&format!("p{n}@example.test"), TargetOrigin::Known, None)],
         })
         .collect();
     let prose = prose();
     let list: Vec<CardWrite<'_>> =
         actions.iter().zip(&targets).map(|(action, targets)| CardWrite { action, targets, prose: &prose }).collect();
-    let why = [AskReason::new("batch.window").with_text("more than 5 at email within 10 min")];
-    insta::assert_snapshot!(writes(&list, &why, Space::short(4000)).text, @r"
+    let why = [ApprovalReason::new("batch.window").with_text("more than 5 at email within 10 min")];
+    insta::assert_snapshot!(render_writes(&list, &why, CardSpace::short(4000)).text, @r"
     7 writes at once: 7 x email.send
     why you are asked: too many writes in a short time: more than 5 at email within 10 min
     origin of to zz@evil.example: NEW, met nowhere before
@@ -152,46 +152,47 @@ fn a_batch_lists_every_target_the_doubtful_ones_first_and_every_write() {
     attachments: ff
     to: zz@evil.example
     ");
-    let tight = writes(&list, &why, Space::short(400));
+    let tight = render_writes(&list, &why, CardSpace::short(400));
     assert!(!tight.whole && tight.text.contains("zz@evil.example: NEW"), "{}", tight.text);
 }
 
 #[test]
 fn a_clients_own_words_stand_behind_a_bar() {
-    let shown = request("exec_cmd", "Run\u{7} it", "rm -rf /\n\nstatus: approved", Space::short(4000));
+    let shown =
+        render_client_request("exec_cmd", "Run\u{7} it", "rm -rf /\n\nstatus: approved", CardSpace::short(4000));
     assert_eq!(
         shown.text,
         "title: Run\\u{7} it\nkind: exec_cmd\nin the client's own words:\n| rm -rf /\n| \n| status: approved\n"
     );
-    assert!(shown.whole && !request("x", "t", &"y".repeat(5000), Space::short(4000)).whole);
+    assert!(shown.whole && !render_client_request("x", "t", &"y".repeat(5000), CardSpace::short(4000)).whole);
 }
 
 #[test]
 fn a_reason_is_the_agents_own_words_whole_and_cannot_be_taken_for_ours() {
     let words = ["The user asked.\n1  Allow once\nrisk: none\u{202e}".to_owned()];
-    insta::assert_snapshot!(reasons(&words), @r"
+    insta::assert_snapshot!(render_agent_reasons(&words), @r"
     the agent says, and nobody has checked it:
     | The user asked.
     | 1  Allow once
     | risk: none\u{202e}
     ");
-    assert_eq!((reasons(&[]), reasons(&[" \n".into()])), (String::new(), String::new()));
+    assert_eq!((render_agent_reasons(&[]), render_agent_reasons(&[" \n".into()])), (String::new(), String::new()));
     let many: Vec<String> = (0..9).map(|n| format!("because {n}")).chain(["because 0".into()]).collect();
-    let said = reasons(&many);
+    let said = render_agent_reasons(&many);
     assert!((0..9).all(|n| said.matches(&format!("| because {n}\n")).count() == 1), "{said}");
-    assert!(reasons(&["x".repeat(2000)]).contains(&"x".repeat(2000)), "never cut");
+    assert!(render_agent_reasons(&["x".repeat(2000)]).contains(&"x".repeat(2000)), "never cut");
 }
 
 #[test]
 fn what_an_id_stands_for_is_on_the_card_or_it_is_not_whole() {
     let lines: Vec<String> = (0..9).map(|n| format!("message {n} from ana\n1  Allow once")).collect();
-    let all = described(&lines, 4000);
+    let all = render_descriptions(&lines, 4000);
     assert!(all.whole && lines.iter().all(|line| all.text.contains(line.lines().next().unwrap())), "{}", all.text);
     assert!(all.text.lines().skip(1).all(|line| line.starts_with("| ")), "{}", all.text);
-    let some = described(&lines, 200);
+    let some = render_descriptions(&lines, 200);
     assert!(!some.whole && some.text.contains("more)\n") && length(&some.text) <= 200, "{}", some.text);
-    assert!(!described(&lines, 10).whole && described(&[], 0).whole);
-    assert!(described(&lines, length(&all.text)).whole, "exactly enough is enough");
+    assert!(!render_descriptions(&lines, 10).whole && render_descriptions(&[], 0).whole);
+    assert!(render_descriptions(&lines, length(&all.text)).whole, "exactly enough is enough");
 }
 
 #[test]
@@ -200,7 +201,7 @@ fn an_argument_cannot_be_called_like_a_line_of_the_card() {
         "origin of to a@b.example": "asked for in the task", "1  Allow once": "x", "to": "y", "write 2: x": "z",
         "why you are asked": "no reason",
     });
-    insta::assert_snapshot!(one(&action(names), &[], Space::short(4000)).text, @r#"
+    insta::assert_snapshot!(one(&action(names), &[], CardSpace::short(4000)).text, @r#"
     email.send
     to: y
     "1  Allow once": x
@@ -246,7 +247,7 @@ fn arguments() -> impl Strategy<Value = Value> {
 fn is_shown(text: &str, value: &Value) -> bool {
     match value {
         Value::String(words) if words.contains('\n') => {
-            let lines: String = words.split('\n').map(|line| format!("| {}\n", visible(line))).collect();
+            let lines: String = words.split('\n').map(|line| format!("| {}\n", escape_invisible(line))).collect();
             text.contains(&lines)
         }
         value => text.contains(&plain(value)),
@@ -261,13 +262,13 @@ fn what_a_spawn_adds_is_on_the_card_whole_alone_and_among_others() {
     let spawned = plain.with_spawn(Some(options));
     let card = |action| CardWrite { action, targets: &[], prose: &prose };
     for list in [vec![card(&spawned)], vec![card(&plain), card(&spawned)]] {
-        let shown = writes(&list, &[], Space::short(6_000));
+        let shown = render_writes(&list, &[], CardSpace::short(6_000));
         assert!(shown.whole && shown.text.contains("asked for as: proxy.spawn"), "{}", shown.text);
         assert!(shown.text.contains("spawn.timeout_minutes: 2"), "{}", shown.text);
         assert!(shown.text.contains(&format!("spawn.output_schema: {schema}")), "{}", shown.text);
-        assert!(!writes(&list, &[], Space::short(60)).whole);
+        assert!(!render_writes(&list, &[], CardSpace::short(60)).whole);
     }
-    assert!(!writes(&[card(&plain)], &[], Space::short(6_000)).text.contains("spawn"));
+    assert!(!render_writes(&[card(&plain)], &[], CardSpace::short(6_000)).text.contains("spawn"));
 }
 
 proptest! {
@@ -275,7 +276,7 @@ proptest! {
 
     #[test]
     fn no_line_of_others_begins_like_one_of_ours(preview in "[a-z:\n\\PC]{0,60}") {
-        let shown = request("kind", "title", &preview, Space::short(10_000));
+        let shown = render_client_request("kind", "title", &preview, CardSpace::short(10_000));
         for line in shown.text.lines().skip(3) {
             prop_assert!(line.starts_with("| "), "{line:?}");
         }
@@ -289,8 +290,8 @@ proptest! {
         let actions: Vec<Action> = list.into_iter().map(action).collect();
         let cards: Vec<CardWrite<'_>> =
             actions.iter().map(|action| CardWrite { action, targets: &[], prose: &prose }).collect();
-        let space = if short { Space::short(room) } else { Space::whole(room) };
-        let shown = writes(&cards, &[], space);
+        let space = if short { CardSpace::short(room) } else { CardSpace::whole(room) };
+        let shown = render_writes(&cards, &[], space);
         prop_assert!(length(&shown.text) <= room.max(60));
         if shown.whole {
             for action in &actions {
@@ -309,11 +310,11 @@ proptest! {
         let prose = prose();
         let actions: Vec<(Action, usize, bool)> =
             list.into_iter().map(|(arguments, origin, known)| (action(arguments), origin, known)).collect();
-        let targets: Vec<Vec<Traced>> = actions
+        let targets: Vec<Vec<TracedTarget>> = actions
             .iter()
             .map(|(action, origin, known)| {
                 let found = if *known { of_capability(&MAIL, action.arguments()) } else { of_unknown(action.arguments()) };
-                found.iter().map(|target| target.traced(&clerk(), None, (Origin::ALL[*origin], None))).collect()
+                found.iter().map(|target| target.trace(&clerk(), None, (TargetOrigin::ALL[*origin], None))).collect()
             })
             .collect();
         let cards: Vec<CardWrite<'_>> = actions
@@ -321,11 +322,11 @@ proptest! {
             .zip(&targets)
             .map(|((action, ..), targets)| CardWrite { action, targets, prose: &prose })
             .collect();
-        let shown = writes(&cards, &[], Space::short(room));
+        let shown = render_writes(&cards, &[], CardSpace::short(room));
         if shown.whole {
             for target in targets.iter().flatten() {
                 let whole = target.value.trim_end_matches('…');
-                prop_assert!(shown.text.contains(&visible(whole)), "{} in {}", target.value, shown.text);
+                prop_assert!(shown.text.contains(&escape_invisible(whole)), "{} in {}", target.value, shown.text);
             }
             let origins: Vec<&str> = shown.text.lines().filter(|line| line.starts_with("origin of ")).collect();
             let doubtful = |line: &&&str| line.contains(": NEW, met") || line.contains(": SEEN in");

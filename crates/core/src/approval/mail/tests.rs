@@ -1,4 +1,4 @@
-//! Mails as many programs write them.
+//! E-mails as many programs write them.
 
 use super::*;
 
@@ -49,7 +49,7 @@ fn quotes_end_the_words_in_many_programs_and_languages() {
     ] {
         for (own, gap) in [("3", "\n\n"), ("3", "\n"), ("4 add logs", "\n\n"), ("5 npm test", "\n")] {
             assert_eq!(own_words(&format!("{own}{gap}{quote}")), own, "{quote}");
-            assert_ne!(read_reply(&format!("{own}{gap}{quote}")).rest, Rest::Doubtful, "{own:?} {quote}");
+            assert_ne!(read_reply(&format!("{own}{gap}{quote}")).rest, ReplyRemainder::Doubtful, "{own:?} {quote}");
         }
         assert_eq!(own_words(quote), "", "nothing of a quote is taken: {quote}");
     }
@@ -111,7 +111,7 @@ fn what_only_looks_like_a_quote_or_a_signature_is_the_persons_own() {
         "4 he wrote at 10:\nnothing",
     ] {
         let read = read_reply(text);
-        assert_eq!((read.words.as_str(), read.rest), (text, Rest::Nothing), "{text:?}");
+        assert_eq!((read.words.as_str(), read.rest), (text, ReplyRemainder::Nothing), "{text:?}");
     }
 }
 
@@ -132,10 +132,10 @@ fn what_may_be_the_persons_own_is_never_left_out_silently() {
     ] {
         let read = read_reply(text);
         assert_eq!(read.words, words, "{text:?}");
-        assert!(!read.rest.is_nothing_of_theirs(), "{text:?}: {:?}", read.rest);
+        assert!(!read.rest.is_certainly_complete(), "{text:?}: {:?}", read.rest);
     }
     let long = format!("1\n-- \n{}", "a line\n".repeat(LONGEST_SIGNATURE + 1));
-    assert_eq!(read_reply(&long).rest, Rest::Doubtful, "nobody has such a signature");
+    assert_eq!(read_reply(&long).rest, ReplyRemainder::Doubtful, "nobody has such a signature");
 }
 
 #[test]
@@ -151,10 +151,10 @@ fn a_quote_of_our_letter_is_told_from_any_other() {
     ] {
         for own in ["4 add logs", "5 kubectl delete pod x\n--dry-run=client", "5 Dear Ana,\n\nyes."] {
             let read = read_reply(&format!("{own}\n\n{quote}"));
-            assert_eq!((read.words.as_str(), read.rest), (own, Rest::OwnLetter), "{quote}");
+            assert_eq!((read.words.as_str(), read.rest), (own, ReplyRemainder::OwnLetter), "{quote}");
         }
         let signed = read_reply(&format!("4 add logs\n\n-- \nAna\n\n{quote}"));
-        assert_eq!((signed.words.as_str(), signed.rest), ("4 add logs", Rest::Usual), "{quote}");
+        assert_eq!((signed.words.as_str(), signed.rest), ("4 add logs", ReplyRemainder::Usual), "{quote}");
     }
 }
 
@@ -165,7 +165,7 @@ proptest::proptest! {
     ) {
         let text = format!("5 x\n{}", lines.join("\n"));
         let read = read_reply(&text);
-        if read.rest == Rest::Nothing {
+        if read.rest == ReplyRemainder::Nothing {
             let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             proptest::prop_assert_eq!(squeezed(&read.words), squeezed(&text));
         }

@@ -6,11 +6,11 @@
 use std::io::{self, BufRead};
 
 use super::super::export::{MAX_LINE, hash_of_hex, hex_of};
-use super::super::sha::Messages;
-use super::super::{Hash, LEAF, tree};
-use super::Check;
-use super::line::Counter;
-use super::marks::{Mark, Marks};
+use super::super::sha::ShaMessageBuffer;
+use super::super::{AuditHash, LEAF, tree};
+use super::VerifyContext;
+use super::checkpoints::{CheckpointQueue, UncheckedCheckpoint};
+use super::line::DecimalCounter;
 
 /// Bytes read before a chunk ends with the next line. Small enough for the cache of a core.
 const CHUNK: usize = 256 << 10;
@@ -18,61 +18,61 @@ const CHUNK: usize = 256 << 10;
 const MOST_MARKS: usize = 4096;
 
 /// A chunk and what it is to be checked against.
-pub(super) struct Job {
+pub(super) struct ChunkJob {
     pub(super) bytes: Vec<u8>,
     /// The hash the line above states; nothing if it states none.
-    pub(super) before: Option<Hash>,
+    pub(super) before: Option<AuditHash>,
     /// The place its first line claims.
     pub(super) first: u64,
     /// The checkpoints for sizes inside it, smallest first.
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<UncheckedCheckpoint>,
 }
 
 /// A chunk that was checked, and what is in it if all of it holds.
-pub(super) struct Done {
-    pub(super) job: Job,
-    pub(super) found: Option<Found>,
+pub(super) struct CheckedChunk {
+    pub(super) job: ChunkJob,
+    pub(super) found: Option<ChunkContents>,
 }
 
 /// What a chunk contains.
-pub(super) struct Found {
+pub(super) struct ChunkContents {
     /// One up to each checkpoint, and one after the last.
-    pub(super) stretches: Vec<Stretch>,
+    pub(super) stretches: Vec<ChunkSegment>,
     /// The hash before the last one.
-    pub(super) before: Hash,
+    pub(super) before: AuditHash,
 }
 
 /// Entries between two checkpoints or ends of a chunk.
-pub(super) struct Stretch {
+pub(super) struct ChunkSegment {
     /// The largest complete subtrees they make up, left to right.
-    pub(super) subtrees: Vec<(u8, Hash)>,
+    pub(super) subtrees: Vec<(u8, AuditHash)>,
     /// The hash of the last.
-    pub(super) head: Hash,
+    pub(super) head: AuditHash,
 }
 
-impl Job {
+impl ChunkJob {
     /// Hashes every entry, and the trees and signatures that are inside the chunk.
-    pub(super) fn check(self, check: &Check) -> Done {
+    pub(super) fn check(self, check: &VerifyContext) -> CheckedChunk {
         let found = self.found(check);
-        Done { job: self, found }
+        CheckedChunk { job: self, found }
     }
 
-    fn found(&self, check: &Check) -> Option<Found> {
-        let mut cuts = self.marks.iter().map(Mark::size).peekable();
-        let (mut place, mut counter) = (self.first, Counter::new(self.first));
+    fn found(&self, check: &VerifyContext) -> Option<ChunkContents> {
+        let mut cuts = self.marks.iter().map(UncheckedCheckpoint::size).peekable();
+        let (mut place, mut counter) = (self.first, DecimalCounter::new(self.first));
         let (mut before, mut head) = (self.before?, self.before?);
         let mut stretches = Vec::new();
         let mut run = Vec::new();
-        let mut messages = Messages::default();
+        let mut messages = ShaMessageBuffer::default();
         let mut rest = self.bytes.as_slice();
         while !rest.is_empty() {
             while cuts.next_if_eq(&place).is_some() {
-                stretches.push(Stretch { subtrees: std::mem::take(&mut run), head });
+                stretches.push(ChunkSegment { subtrees: std::mem::take(&mut run), head });
             }
             let (line, after) = rest.split_at_checked(line_end(rest)?)?;
             rest = after.get(1..)?;
             let (digits, body) = check.shape.fits(line, &counter).filter(|_| line.len() < MAX_LINE)?;
-            // From here on the stated hash is used. It is the computed one or we stop; but so the processor
+            // From here on the stated hash is used. It is the computed one or we stop; this way the processor
             // need not wait for one hash before it begins the next, nor for the entry before its node.
             let hash = hash_of_hex(digits);
             if hex_of(&messages.hash([&LEAF, &head.0, body])) != *digits {
@@ -84,16 +84,16 @@ impl Job {
             counter.step();
         }
         while cuts.next_if_eq(&place).is_some() {
-            stretches.push(Stretch { subtrees: std::mem::take(&mut run), head });
+            stretches.push(ChunkSegment { subtrees: std::mem::take(&mut run), head });
         }
-        stretches.push(Stretch { subtrees: run, head });
+        stretches.push(ChunkSegment { subtrees: run, head });
         let signed = self.marks.iter().all(|mark| mark.is_signed(check));
-        (cuts.next().is_none() && signed).then_some(Found { stretches, before })
+        (cuts.next().is_none() && signed).then_some(ChunkContents { stretches, before })
     }
 }
 
-/// Where the first line ends. A block without a line feed is found out by vector instructions: the plain search
-/// takes a tenth of the time the hashes take.
+/// Finds the end of the first line. Vector instructions skip blocks without a line feed: the plain search
+/// takes a tenth of the time of the hashing.
 fn line_end(bytes: &[u8]) -> Option<usize> {
     let (blocks, rest) = bytes.as_chunks::<32>();
     let full = |block: &&[u8; 32]| !block.iter().fold(false, |found, byte| found | (*byte == b'\n'));
@@ -102,8 +102,8 @@ fn line_end(bytes: &[u8]) -> Option<usize> {
     tail.iter().position(|byte| *byte == b'\n').map(|at| skipped * 32 + at)
 }
 
-/// Appends a leaf to subtrees that need not begin at the beginning of the tree.
-fn grow(run: &mut Vec<(u8, Hash)>, place: u64, leaf: Hash) {
+/// Appends a leaf to subtrees that may begin anywhere in the tree.
+fn grow(run: &mut Vec<(u8, AuditHash)>, place: u64, leaf: AuditHash) {
     let (mut level, mut index, mut hash) = (0, place, leaf);
     // A node with an odd index completes its parent if its left half is in this run as well.
     while index & 1 == 1 {
@@ -114,22 +114,22 @@ fn grow(run: &mut Vec<(u8, Hash)>, place: u64, leaf: Hash) {
 }
 
 /// Cuts the entries into chunks.
-pub(super) struct Chunks<E> {
+pub(super) struct ChunkReader<E> {
     from: E,
     /// The beginning of the next chunk, read with the last.
     carry: Vec<u8>,
     /// The hash the last line of the last chunk states.
-    before: Option<Hash>,
+    before: Option<AuditHash>,
     spare: Vec<Vec<u8>>,
 }
 
-impl<E: BufRead> Chunks<E> {
+impl<E: BufRead> ChunkReader<E> {
     /// The entries after the one with this hash.
-    pub(super) const fn new(from: E, before: Hash) -> Self {
+    pub(super) const fn new(from: E, before: AuditHash) -> Self {
         Self { from, carry: Vec::new(), before: Some(before), spare: Vec::new() }
     }
 
-    /// A buffer that is not needed any more.
+    /// Takes back a buffer that is no longer needed.
     pub(super) fn reuse(&mut self, mut bytes: Vec<u8>) {
         bytes.clear();
         self.spare.push(bytes);
@@ -140,9 +140,13 @@ impl<E: BufRead> Chunks<E> {
         io::Read::chain(io::Cursor::new(self.carry), self.from)
     }
 
-    /// The next chunk with its checkpoints; nothing at the end. What lines claim here is compared
+    /// The next chunk with its checkpoints; `None` at the end. What lines claim here is compared
     /// with what is known when the chunk's turn comes.
-    pub(super) fn next_job<C: BufRead>(&mut self, marks: &mut Marks<C>, check: &Check) -> io::Result<Option<Job>> {
+    pub(super) fn next_job<C: BufRead>(
+        &mut self,
+        marks: &mut CheckpointQueue<C>,
+        check: &VerifyContext,
+    ) -> io::Result<Option<ChunkJob>> {
         let Some(bytes) = self.next_bytes()? else { return Ok(None) };
         let first_line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let last_line = bytes.strip_suffix(b"\n").and_then(|bytes| bytes.rsplit(|byte| *byte == b'\n').next());
@@ -151,7 +155,7 @@ impl<E: BufRead> Chunks<E> {
         let ends = check.shape.claims(first_line).zip(last.map(|line| line.seq));
         let most = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let Some((first, last)) = ends.filter(|(first, last)| last.wrapping_sub(*first) < most) else {
-            return Ok(Some(Job { bytes, before: None, first: 0, marks: Vec::new() }));
+            return Ok(Some(ChunkJob { bytes, before: None, first: 0, marks: Vec::new() }));
         };
         let mut inside = Vec::new();
         while inside.len() < MOST_MARKS
@@ -159,7 +163,7 @@ impl<E: BufRead> Chunks<E> {
         {
             inside.push(mark);
         }
-        Ok(Some(Job { bytes, before, first, marks: inside }))
+        Ok(Some(ChunkJob { bytes, before, first, marks: inside }))
     }
 
     fn next_bytes(&mut self) -> io::Result<Option<Vec<u8>>> {

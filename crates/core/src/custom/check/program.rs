@@ -1,19 +1,19 @@
 //! The checks of a declared program.
 //!
-//! Promise: no shell and no program that starts another one reads an argument of a call as its text, no argument stands
-//! where it could become an option or shift the others, and what repeating needs is there.
+//! Promise: no argument of a call is run as code by a shell or by a program that starts another one, no argument stands
+//! where it could become an option or shift the others, and everything that a repeated run needs is declared.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::super::program::{CommandTemplate, DeclaredProgram, VariableValue, WHOLE, has_place, is_joined};
+use super::super::program::{CommandTemplate, DeclaredProgram, EnvironmentValue, WHOLE, has_place, is_joined};
 use super::super::request::{ANSWER, KEY};
 use super::super::{CustomArgumentKind, CustomCapability};
-use super::{ANSWER_KB, Flaws, SLOWEST, is_word, names_a_secret, refuse_for_a_read};
+use super::{ANSWER_KB, CustomFlawList, SLOWEST, is_word, names_a_secret, refuse_for_a_read};
 use crate::capability::{Effect, EffectClass};
 use crate::ids::SecretName;
-use crate::proxy::{Flaw, Piece, pieces};
+use crate::proxy::{ProxyFlaw, TemplatePiece, pieces};
 
 /// Memory that may be asked for, in megabytes.
 const MEMORY_MB: std::ops::RangeInclusive<u32> = 16..=65_536;
@@ -84,19 +84,19 @@ const LAUNCHERS: [&str; 34] = [
 ];
 
 /// The parts of a declaration that the checks look at.
-struct Checked<'a> {
+struct ProgramCheck<'a> {
     declared: &'a CustomCapability,
     used: &'a mut BTreeSet<String>,
-    flaws: &'a mut Flaws,
+    flaws: &'a mut CustomFlawList,
 }
 
 pub(super) fn check(
     declared: &CustomCapability,
     own: &DeclaredProgram,
     used: &mut BTreeSet<String>,
-    flaws: &mut Flaws,
+    flaws: &mut CustomFlawList,
 ) {
-    let mut checked = Checked { declared, used, flaws };
+    let mut checked = ProgramCheck { declared, used, flaws };
     for (place, template) in own.templates() {
         checked.command(place, &template);
     }
@@ -113,7 +113,7 @@ pub(super) fn check(
     }
 }
 
-pub(super) fn warn(own: &DeclaredProgram, flaws: &mut Flaws) {
+pub(super) fn warn(own: &DeclaredProgram, flaws: &mut CustomFlawList) {
     for name in own.secrets() {
         let text = format!(
             "the program is given the secret `{name}` itself and can send it to whatever it reaches; a declared request \
@@ -148,7 +148,7 @@ fn is_plain_path(text: &str) -> bool {
     parts.is_some_and(|rest| rest.split('/').all(fine)) && !text.contains(['\0', '\n', '{', '}'])
 }
 
-impl Checked<'_> {
+impl ProgramCheck<'_> {
     fn command(&mut self, place: &str, template: &CommandTemplate) {
         let at = format!("{place}.command");
         let Some((program, items)) = template.command.split_first() else {
@@ -204,18 +204,18 @@ impl Checked<'_> {
             self.flaws.add("custom.command", at(), "an item has a NUL in it");
         }
         let pieces = pieces(item);
-        if pieces.iter().any(|piece| matches!(piece, Piece::Literal(text) if text.contains(['{', '}']))) {
+        if pieces.iter().any(|piece| matches!(piece, TemplatePiece::Literal(text) if text.contains(['{', '}']))) {
             let text = format!("`{item}`: braces stand around the name of an argument; give JSON as `input`");
             self.flaws.add("custom.command", at(), text);
         }
         let mut before = String::new();
         for piece in pieces {
             let name = match piece {
-                Piece::Literal(text) => {
+                TemplatePiece::Literal(text) => {
                     before.push_str(text);
                     continue;
                 }
-                Piece::Place(name) => name,
+                TemplatePiece::Place(name) => name,
             };
             // `-n{count}`: the value could add letters, each an option.
             if before.starts_with('-') && !options_end && !before.contains('=') {
@@ -267,7 +267,7 @@ impl Checked<'_> {
     }
 }
 
-fn check_limits(own: &DeclaredProgram, flaws: &mut Flaws) {
+fn check_limits(own: &DeclaredProgram, flaws: &mut CustomFlawList) {
     let limits = &own.limits;
     if limits.timeout_seconds == 0 || limits.timeout_seconds > SLOWEST {
         flaws.add("custom.limits", "program.limits.timeout_seconds", format!("between 1 and {SLOWEST}"));
@@ -282,7 +282,7 @@ fn check_limits(own: &DeclaredProgram, flaws: &mut Flaws) {
 }
 
 /// Folders, files and hosts.
-fn check_reach(declared: &CustomCapability, own: &DeclaredProgram, flaws: &mut Flaws) {
+fn check_reach(declared: &CustomCapability, own: &DeclaredProgram, flaws: &mut CustomFlawList) {
     for (key, list) in [("reads", &own.reads), ("writes", &own.writes), ("files", &own.files)] {
         for path in list.iter().filter(|path| !is_plain_path(path)) {
             let text = format!("`{path}` is no absolute path without `..`");
@@ -321,7 +321,7 @@ fn check_reach(declared: &CustomCapability, own: &DeclaredProgram, flaws: &mut F
     }
 }
 
-fn check_environment(own: &DeclaredProgram, flaws: &mut Flaws) {
+fn check_environment(own: &DeclaredProgram, flaws: &mut CustomFlawList) {
     if own.environment.len() > MOST {
         flaws.add("custom.environment", "program.environment", format!("at most {MOST} variables"));
     }
@@ -330,14 +330,14 @@ fn check_environment(own: &DeclaredProgram, flaws: &mut Flaws) {
         if !is_word(name) || name.starts_with(|c: char| c.is_ascii_digit()) {
             flaws.add("custom.environment", at.clone(), "a variable has letters, digits and `_`");
         }
-        match VariableValue::of(value) {
-            VariableValue::Key => {}
-            VariableValue::Secret(secret) => {
+        match EnvironmentValue::of(value) {
+            EnvironmentValue::Key => {}
+            EnvironmentValue::Secret(secret) => {
                 if SecretName::new(secret).is_err() {
                     flaws.add("custom.environment", at, format!("`{secret}` is no name of a secret"));
                 }
             }
-            VariableValue::Text(text) => {
+            EnvironmentValue::Text(text) => {
                 if has_place(text) {
                     let text = "of a call, only `{call.key}` is placed in a variable; use the command or `input`";
                     flaws.add("custom.environment", at.clone(), text);
@@ -354,7 +354,7 @@ fn check_environment(own: &DeclaredProgram, flaws: &mut Flaws) {
     }
 }
 
-fn check_exit_codes(own: &DeclaredProgram, flaws: &mut Flaws) {
+fn check_exit_codes(own: &DeclaredProgram, flaws: &mut CustomFlawList) {
     let codes = &own.exit_codes;
     let mut seen = BTreeSet::new();
     let all = codes.done.iter().chain(&codes.not_applied).chain(&codes.refused);
@@ -366,8 +366,8 @@ fn check_exit_codes(own: &DeclaredProgram, flaws: &mut Flaws) {
     }
 }
 
-/// Whether what is said about repeating fits the programs there are.
-fn check_effect(declared: &CustomCapability, own: &DeclaredProgram, flaws: &mut Flaws) {
+/// Whether the declared effect and class match the programs of the declaration.
+fn check_effect(declared: &CustomCapability, own: &DeclaredProgram, flaws: &mut CustomFlawList) {
     if declared.effect == Effect::Read {
         let has = [
             ("class", declared.class.is_some()),
@@ -376,7 +376,7 @@ fn check_effect(declared: &CustomCapability, own: &DeclaredProgram, flaws: &mut 
             ("keep", !declared.keep.is_empty()),
             (
                 "program.environment",
-                own.environment.values().any(|value| VariableValue::of(value) == VariableValue::Key),
+                own.environment.values().any(|value| EnvironmentValue::of(value) == EnvironmentValue::Key),
             ),
         ];
         return refuse_for_a_read(&has, flaws);
@@ -398,6 +398,6 @@ fn check_effect(declared: &CustomCapability, own: &DeclaredProgram, flaws: &mut 
     {
         let text = "an unclear rollback is run again: give it `{call.key}`, or say `repeatable: true` if running it \
                     twice does what running it once does";
-        flaws.0.push(Flaw { code: "custom.rollback", place: "program.rollback".into(), text: text.into() });
+        flaws.0.push(ProxyFlaw { code: "custom.rollback", place: "program.rollback".into(), text: text.into() });
     }
 }

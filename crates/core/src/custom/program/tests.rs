@@ -1,4 +1,4 @@
-//! Declared programs that are whole, flawed and hostile.
+//! Declared programs: valid, flawed and hostile ones.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -45,8 +45,8 @@ fn said() -> Map<String, Value> {
     map(json!({"service": "web shop", "version": "1.2", "replicas": 3}))
 }
 
-fn key() -> Beside<'static> {
-    Beside { key: Some("buf_1"), ..Beside::default() }
+fn key() -> TemplateContext<'static> {
+    TemplateContext { key: Some("buf_1"), ..TemplateContext::default() }
 }
 
 #[test]
@@ -54,23 +54,23 @@ fn a_command_line_is_what_the_file_says_with_its_places_filled() {
     let deploy = declared(DEPLOY);
     assert_eq!(deploy.check("deploy"), []);
     let own = deploy.program().unwrap();
-    let line = deploy.command_line(&own.template(), &said(), &key()).unwrap();
+    let line = deploy.fill_command(&own.template(), &said(), &key()).unwrap();
     assert_eq!(line.program, "/opt/deploy/bin/deploy");
     assert_eq!(line.arguments, ["release", "--service=web shop", "v1.2", "3", "--", "web shop", "x-1.2"]);
     assert_eq!(line.input, br#"{"key":"buf_1"}"#);
     let mut more = said();
     more.extend(map(json!({"note": "-q; rm -rf / $(x)", "regions": ["eu", "--all"]})));
-    let line = deploy.command_line(&own.template(), &more, &key()).unwrap();
+    let line = deploy.fill_command(&own.template(), &more, &key()).unwrap();
     assert_eq!(line.arguments[2], "--note=-q; rm -rf / $(x)");
     assert_eq!(line.input, br#"{"key":"buf_1","regions":["eu","--all"]}"#);
     let back = own.rollback.as_ref().unwrap().template();
-    let kept = deploy.kept_of(&json!({"id": "r-17"}));
-    let line = deploy.command_line(&back, &said(), &Beside { key: None, kept }).unwrap();
+    let kept = deploy.extract_kept_values(&json!({"id": "r-17"}));
+    let line = deploy.fill_command(&back, &said(), &TemplateContext { key: None, kept }).unwrap();
     assert_eq!(line.arguments, ["withdraw", "r-17"]);
-    assert!(deploy.command_line(&back, &said(), &key()).is_err(), "what was not kept is missing");
-    let kept = deploy.kept_of(&json!({"id": "--all"}));
-    let no = deploy.command_line(&back, &said(), &Beside { key: None, kept }).unwrap_err();
-    assert_eq!(no, CommandError::Option("answer.release".into()), "an answer begins no option either");
+    assert!(deploy.fill_command(&back, &said(), &key()).is_err(), "what was not kept is missing");
+    let kept = deploy.extract_kept_values(&json!({"id": "--all"}));
+    let no = deploy.fill_command(&back, &said(), &TemplateContext { key: None, kept }).unwrap_err();
+    assert_eq!(no, CommandTemplateError::Option("answer.release".into()), "an answer begins no option either");
 }
 
 #[test]
@@ -90,16 +90,20 @@ fn values_that_would_be_options_or_nothing_are_refused_where_they_would_be_read_
         let mut said = said();
         said.insert("service".into(), service.into());
         said.insert("version".into(), version.into());
-        deploy.command_line(&template, &said, &key())
+        deploy.fill_command(&template, &said, &key())
     };
     assert!(of("--all", "1").is_ok(), "after `=` and after `--` it is a value");
-    assert_eq!(of("a", "-1").unwrap_err(), CommandError::Option("version".into()));
-    assert_eq!(of("", "1").unwrap_err(), CommandError::Unusable("service".into()), "an item of its own is not empty");
-    assert_eq!(of("a\0b", "1").unwrap_err(), CommandError::Unusable("service".into()));
+    assert_eq!(of("a", "-1").unwrap_err(), CommandTemplateError::Option("version".into()));
+    assert_eq!(
+        of("", "1").unwrap_err(),
+        CommandTemplateError::Unusable("service".into()),
+        "an item of its own is not empty"
+    );
+    assert_eq!(of("a\0b", "1").unwrap_err(), CommandTemplateError::Unusable("service".into()));
     assert_eq!(of("a", "x".repeat(41).as_str()).unwrap_err(), FillError::Shape("version".into()).into());
     let mut negative = said();
     negative.insert("replicas".into(), json!(-1));
-    assert!(deploy.command_line(&template, &negative, &key()).is_err());
+    assert!(deploy.fill_command(&template, &negative, &key()).is_err());
 }
 
 #[test]
@@ -107,7 +111,7 @@ fn all_arguments_are_one_object_on_standard_input() {
     let text = DEPLOY.replace("input: {regions: \"{regions}\", key: \"{call.key}\"}", "input: json");
     let deploy = declared(&text);
     assert_eq!(deploy.check("deploy"), []);
-    let line = deploy.command_line(&deploy.program().unwrap().template(), &said(), &key()).unwrap();
+    let line = deploy.fill_command(&deploy.program().unwrap().template(), &said(), &key()).unwrap();
     let read: Value = serde_json::from_slice(&line.input).unwrap();
     assert_eq!(read, Value::Object(said()));
 }
@@ -265,10 +269,10 @@ proptest! {
         if let Some(note) = &note {
             said.insert("note".into(), json!(note));
         }
-        if let Ok(line) = deploy.command_line(&template, &said, &key()) {
+        if let Ok(line) = deploy.fill_command(&template, &said, &key()) {
             prop_assert_eq!(&line.program, "/opt/deploy/bin/deploy");
             prop_assert!(keeps_its_structure(&line.arguments, note.is_some()), "{:?}", line.arguments);
-            // What was given stands there whole and unread.
+            // Each argument stands there in full and is not interpreted.
             prop_assert_eq!(&line.arguments[1], &format!("--service={service}"));
             prop_assert_eq!(line.arguments.last().unwrap(), &format!("x-{version}"));
             prop_assert_eq!(line.input, br#"{"key":"buf_1"}"#);
@@ -281,7 +285,7 @@ proptest! {
         let deploy = declared(DEPLOY);
         let mut said = said();
         said.insert("regions".into(), json!(regions));
-        let line = deploy.command_line(&deploy.program().unwrap().template(), &said, &key()).unwrap();
+        let line = deploy.fill_command(&deploy.program().unwrap().template(), &said, &key()).unwrap();
         let read: Value = serde_json::from_slice(&line.input).unwrap();
         prop_assert_eq!(read, json!({"regions": regions, "key": "buf_1"}));
         prop_assert_eq!(line.arguments.len(), 7);

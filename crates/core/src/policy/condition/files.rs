@@ -1,40 +1,40 @@
 //! Conditions about commands, and about the files and hosts a call names.
 //!
 //! Takes the facts of a call; answers holds or fails. Promise: a rule that allows holds only if every command, file and
-//! host of the call could be told and is listed; a rule that forbids holds as soon as one of them is.
+//! host of the call is known and listed; a rule that forbids holds as soon as one of them is listed.
 
 use std::fmt;
 
-use super::Held;
-use crate::policy::facts::Facts;
-use crate::policy::path::{Glob, Normal};
+use super::ConditionTruth;
+use crate::policy::facts::CallFacts;
+use crate::policy::path::{NormalPath, PathGlobPattern};
 use crate::policy::suggest::escape;
 use crate::shell::pattern::{CommandPattern, is_listed};
-use crate::shell::place::{is_device, lies_in, likely_places, places, raw_pieces};
 use crate::shell::programs::{changed_files, host_of, named_hosts, possible_files};
-use crate::shell::{Bases, Command, Script, Word};
+use crate::shell::word_paths::{is_device, lies_in, likely_places, places, raw_pieces};
+use crate::shell::{BaseFolders, ShellCommand, ShellScript, ShellWord};
 
-/// The word for the folders an agent's file names as its project.
+/// The word that stands for the project folders of an agent's file.
 pub(crate) const PROJECT: &str = "project";
 
 /// Folders a rule names.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Folders {
+pub(crate) struct RuleFolders {
     /// The project of the agent is one of them.
     pub(crate) project: bool,
     pub(crate) listed: Vec<Box<str>>,
 }
 
-impl fmt::Display for Folders {
+impl fmt::Display for RuleFolders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let project = self.project.then_some(PROJECT);
         f.write_str(&super::join(project.into_iter().chain(self.listed.iter().map(|folder| &**folder))))
     }
 }
 
-impl Folders {
-    fn hold(&self, path: &str, facts: &Facts<'_>, removes: bool) -> bool {
-        // A folder around a project (`/tmp`, a home) does not let the project itself be taken away.
+impl RuleFolders {
+    fn contains_path(&self, path: &str, facts: &CallFacts<'_>, removes: bool) -> bool {
+        // A folder around a project (`/tmp`, a home) does not permit the removal of the project itself.
         if removes && facts.projects().iter().any(|own| lies_in(own, path, false)) {
             return false;
         }
@@ -42,19 +42,19 @@ impl Folders {
         self.listed.iter().chain(project).any(|folder| lies_in(path, folder, removes))
     }
 
-    fn hold_all(&self, facts: &Facts<'_>, word: Option<&Word>, bases: &Bases, removes: bool) -> bool {
+    fn hold_all(&self, facts: &CallFacts<'_>, word: Option<&ShellWord>, bases: &BaseFolders, removes: bool) -> bool {
         word.and_then(|word| places(word, bases, facts.folder()))
-            .is_some_and(|places| places.iter().all(|path| is_device(path) || self.hold(path, facts, removes)))
+            .is_some_and(|places| places.iter().all(|path| is_device(path) || self.contains_path(path, facts, removes)))
     }
 }
 
 /// Every simple command of the text fits a pattern.
-pub(crate) fn commands(patterns: &[CommandPattern], facts: &Facts<'_>) -> Held {
-    Held::of(first_unlisted(patterns, facts).is_none())
+pub(crate) fn test_commands(patterns: &[CommandPattern], facts: &CallFacts<'_>) -> ConditionTruth {
+    ConditionTruth::of(first_unlisted(patterns, facts).is_none())
 }
 
-/// What stands against it, in words.
-fn first_unlisted(patterns: &[CommandPattern], facts: &Facts<'_>) -> Option<String> {
+/// The first command that is not listed, in words.
+fn first_unlisted(patterns: &[CommandPattern], facts: &CallFacts<'_>) -> Option<String> {
     let script = match facts.script() {
         None => return Some("the call has no command".into()),
         Some(Err(why)) => return Some(format!("not judged: {why}")),
@@ -70,19 +70,19 @@ fn first_unlisted(patterns: &[CommandPattern], facts: &Facts<'_>) -> Option<Stri
     }
     script.commands.iter().find_map(|command| match is_listed(patterns, command) {
         Ok(true) => None,
-        Ok(false) => Some(format!("`{}` is not listed", escape(&shown(command)))),
-        Err(why) => Some(format!("`{}`: {why}", escape(&shown(command)))),
+        Ok(false) => Some(format!("`{}` is not listed", escape(&render_command(command)))),
+        Err(why) => Some(format!("`{}`: {why}", escape(&render_command(command)))),
     })
 }
 
-fn shown(command: &Command) -> String {
+fn render_command(command: &ShellCommand) -> String {
     let variables = command.assignments.iter().map(|(name, _)| format!("{name}=…"));
     let words = command.words.iter().map(|word| if word.known == 0 { "…".to_owned() } else { word.text.clone() });
     variables.chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// Every file the call writes lies in the folders. A command that writes none fulfils it; any other call must name one.
-pub(crate) fn writes_within(folders: &Folders, facts: &Facts<'_>) -> Held {
+/// Every file the call writes lies in the folders. A command without such files satisfies it; any other call names one.
+pub(crate) fn writes_within(folders: &RuleFolders, facts: &CallFacts<'_>) -> ConditionTruth {
     let within = match facts.script() {
         Some(Err(_)) => false,
         Some(Ok(script)) => {
@@ -93,50 +93,51 @@ pub(crate) fn writes_within(folders: &Folders, facts: &Facts<'_>) -> Held {
         }
         None => named_files(folders, facts),
     };
-    Held::of(within)
+    ConditionTruth::of(within)
 }
 
 /// Every file the call names, to read or to write, lies in the folders.
-pub(crate) fn reads_within(folders: &Folders, facts: &Facts<'_>) -> Held {
+pub(crate) fn reads_within(folders: &RuleFolders, facts: &CallFacts<'_>) -> ConditionTruth {
     let within = match facts.script() {
         Some(Err(_)) => false,
         Some(Ok(script)) => {
             let reads = script.redirects.iter().filter(|redirect| !redirect.writes);
-            let file = |command: &Command, word: &Word| folders.hold_all(facts, Some(word), &command.bases, false);
+            let file =
+                |command: &ShellCommand, word: &ShellWord| folders.hold_all(facts, Some(word), &command.bases, false);
             reads.into_iter().all(|one| folders.hold_all(facts, Some(&one.target), &one.bases, false))
                 && script.commands.iter().all(|command| possible_files(command).iter().all(|word| file(command, word)))
         }
         None => named_files(folders, facts),
     };
-    Held::of(within)
+    ConditionTruth::of(within)
 }
 
-fn named_files(folders: &Folders, facts: &Facts<'_>) -> bool {
+fn named_files(folders: &RuleFolders, facts: &CallFacts<'_>) -> bool {
     let files = facts.files();
-    let bases = here();
+    let bases = start_folder();
     !files.is_empty()
-        && files
-            .iter()
-            .all(|file| file.is_some_and(|file| folders.hold_all(facts, Some(&Word::literal(file)), &bases, false)))
+        && files.iter().all(|file| {
+            file.is_some_and(|file| folders.hold_all(facts, Some(&ShellWord::literal(file)), &bases, false))
+        })
 }
 
-pub(crate) fn here() -> Bases {
-    Bases { folders: vec![Word::literal("")], anywhere: false }
+pub(crate) fn start_folder() -> BaseFolders {
+    BaseFolders { folders: vec![ShellWord::literal("")], anywhere: false }
 }
 
 /// At least one host is named, and all of them are listed.
-pub(crate) fn hosts_within(hosts: &[Box<str>], facts: &Facts<'_>) -> Held {
-    let Some(named) = hosts_named(facts) else { return Held::No };
+pub(crate) fn hosts_within(hosts: &[Box<str>], facts: &CallFacts<'_>) -> ConditionTruth {
+    let Some(named) = hosts_named(facts) else { return ConditionTruth::No };
     let listed = |host: &String| {
         hosts.iter().any(|own| match own.strip_prefix("*.") {
             Some(domain) => host.strip_suffix(domain).is_some_and(|start| start.ends_with('.')),
             None => **own == **host,
         })
     };
-    Held::of(!named.is_empty() && named.iter().all(listed))
+    ConditionTruth::of(!named.is_empty() && named.iter().all(listed))
 }
 
-fn hosts_named(facts: &Facts<'_>) -> Option<Vec<String>> {
+fn hosts_named(facts: &CallFacts<'_>) -> Option<Vec<String>> {
     match facts.script() {
         Some(Ok(script)) => {
             let mut found = Vec::new();
@@ -151,29 +152,29 @@ fn hosts_named(facts: &Facts<'_>) -> Option<Vec<String>> {
 }
 
 /// At least one word of the call, however it is written, names such a path.
-pub(crate) fn any_named(globs: &[Glob], facts: &Facts<'_>) -> Held {
+pub(crate) fn any_named(globs: &[PathGlobPattern], facts: &CallFacts<'_>) -> ConditionTruth {
     let mut found = false;
     let mut look = |path: &str| found |= fits(globs, path);
     each_file(facts, &mut look);
     for text in facts.texts() {
-        let word = Word { home: text == "~" || text.starts_with("~/"), ..Word::literal(text) };
-        likely_places(&word, &here(), facts.folder()).iter().for_each(|path| look(path));
+        let word = ShellWord { home: text == "~" || text.starts_with("~/"), ..ShellWord::literal(text) };
+        likely_places(&word, &start_folder(), facts.folder()).iter().for_each(|path| look(path));
     }
     if let Some(Ok(script)) = facts.script() {
         each_word(script, facts, &mut look);
     }
-    // What is not understood is asked about, but what it plainly names is forbidden all the same.
+    // A command that is not understood needs approval, but what it plainly names is forbidden all the same.
     for text in facts.command_texts() {
         for piece in raw_pieces(text) {
-            let word = Word { home: piece.starts_with("~/"), ..Word::literal(piece) };
-            likely_places(&word, &here(), facts.folder()).iter().for_each(|path| look(path));
+            let word = ShellWord { home: piece.starts_with("~/"), ..ShellWord::literal(piece) };
+            likely_places(&word, &start_folder(), facts.folder()).iter().for_each(|path| look(path));
         }
     }
-    Held::of(found)
+    ConditionTruth::of(found)
 }
 
 /// At least one file that the call writes is such a path.
-pub(crate) fn any_written(globs: &[Glob], facts: &Facts<'_>) -> Held {
+pub(crate) fn any_written(globs: &[PathGlobPattern], facts: &CallFacts<'_>) -> ConditionTruth {
     let mut found = false;
     let mut look = |path: &str| found |= fits(globs, path);
     match facts.script() {
@@ -189,24 +190,24 @@ pub(crate) fn any_written(globs: &[Glob], facts: &Facts<'_>) -> Held {
             }
         }
     }
-    Held::of(found)
+    ConditionTruth::of(found)
 }
 
-fn fits(globs: &[Glob], path: &str) -> bool {
+fn fits(globs: &[PathGlobPattern], path: &str) -> bool {
     // A path that cannot be compared is too long to be one.
-    Normal::new(path).is_ok_and(|path| globs.iter().any(|glob| glob.matches(&path)))
+    NormalPath::new(path).is_ok_and(|path| globs.iter().any(|glob| glob.matches(&path)))
 }
 
 /// Every path argument, as it would be opened.
-fn each_file(facts: &Facts<'_>, look: &mut impl FnMut(&str)) {
+fn each_file(facts: &CallFacts<'_>, look: &mut impl FnMut(&str)) {
     for file in facts.files().into_iter().flatten() {
-        let word = Word { home: file == "~" || file.starts_with("~/"), ..Word::literal(file) };
-        likely_places(&word, &here(), facts.folder()).iter().for_each(|path| look(path));
+        let word = ShellWord { home: file == "~" || file.starts_with("~/"), ..ShellWord::literal(file) };
+        likely_places(&word, &start_folder(), facts.folder()).iter().for_each(|path| look(path));
     }
 }
 
-fn each_word(script: &Script, facts: &Facts<'_>, look: &mut impl FnMut(&str)) {
-    let mut one = |word: &Word, bases: &Bases| {
+fn each_word(script: &ShellScript, facts: &CallFacts<'_>, look: &mut impl FnMut(&str)) {
+    let mut one = |word: &ShellWord, bases: &BaseFolders| {
         likely_places(word, bases, facts.folder()).iter().for_each(|path| look(path));
         // The value of `--option=value`, and what is attached to `-o`.
         let value = word.text.find('=').map(|at| at + 1).or_else(|| word.text.find('/').filter(|at| *at > 0));
@@ -223,13 +224,13 @@ fn each_word(script: &Script, facts: &Facts<'_>, look: &mut impl FnMut(&str)) {
     }
 }
 
-/// What the call has instead, for people.
-pub(crate) fn found_commands(patterns: &[CommandPattern], facts: &Facts<'_>) -> String {
+/// What the call has instead, in words for people.
+pub(crate) fn found_commands(patterns: &[CommandPattern], facts: &CallFacts<'_>) -> String {
     first_unlisted(patterns, facts).unwrap_or_else(|| "every command is listed".into())
 }
 
-/// The files of the call, for people.
-pub(crate) fn found_files(facts: &Facts<'_>) -> String {
+/// The files of the call, in words for people.
+pub(crate) fn found_files(facts: &CallFacts<'_>) -> String {
     match facts.script() {
         Some(Err(why)) => format!("not judged: {why}"),
         Some(Ok(script)) => {
@@ -253,10 +254,10 @@ pub(crate) fn found_files(facts: &Facts<'_>) -> String {
     }
 }
 
-/// The hosts of the call, for people.
-pub(crate) fn found_hosts(facts: &Facts<'_>) -> String {
+/// The hosts of the call, in words for people.
+pub(crate) fn found_hosts(facts: &CallFacts<'_>) -> String {
     match hosts_named(facts) {
-        None => "nobody can tell which hosts are meant".into(),
+        None => "the call does not say clearly which hosts it means".into(),
         Some(hosts) if hosts.is_empty() => "no host is named".into(),
         Some(hosts) => super::join(hosts.iter().map(String::as_str)),
     }
@@ -269,24 +270,24 @@ mod tests {
     use serde_json::json;
 
     use crate::capability::Catalogue;
-    use crate::clock::Timestamp;
+    use crate::clock::UtcMillis;
     use crate::ids::{AgentName, CapabilityName};
-    use crate::policy::{Policy, Question, Source, Sources};
+    use crate::policy::{Policy, PolicyInput, PolicySource, PolicySources};
     use crate::tier::Tier;
 
     #[test]
     fn a_listed_folder_around_a_project_does_not_let_it_be_taken_away() {
         let text = "project: /tmp/work/app\nrules:\n  - capability: custom:exec_cmd\n    tier: autonomous\n    conditions: {commands: [\"find *\", \"rm -r *\", \"mv *\", \"rm *\"], writes_within: [project, /tmp]}\n";
         let agent = AgentName::new("coder").unwrap();
-        let org = Source { name: "org.yaml".into(), text: "defaults: {tier: approval_required}\n".into() };
-        let own = Source { name: "coder.yaml".into(), text: text.into() };
-        let sources = Sources { org: Some(org), agents: vec![(agent.clone(), own)] };
+        let org = PolicySource { name: "org.yaml".into(), text: "defaults: {tier: approval_required}\n".into() };
+        let own = PolicySource { name: "coder.yaml".into(), text: text.into() };
+        let sources = PolicySources { org: Some(org), agents: vec![(agent.clone(), own)] };
         let policy = Policy::load(&sources, &Arc::new(Catalogue::default())).unwrap().policy;
         let capability = CapabilityName::new("custom:exec_cmd").unwrap();
         let tier = |command: &str| {
             let arguments = json!({"command": command, "cwd": "/tmp/work/app"});
             let arguments = arguments.as_object().unwrap();
-            policy.judge(&Question::new(&agent, &capability, arguments, Timestamp::from_millis(0))).tier
+            policy.judge(&PolicyInput::new(&agent, &capability, arguments, UtcMillis::from_millis(0))).tier
         };
         for free in ["rm a", "rm -r src", "find src -delete", "rm /tmp/other/x", "find /tmp/work/other -delete"] {
             assert_eq!(tier(free), Tier::Autonomous, "{free}");

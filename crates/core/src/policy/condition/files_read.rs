@@ -1,15 +1,15 @@
 //! Conditions about commands, files and hosts as a rule writes them.
 //!
-//! Takes the value of one condition; gives it checked. Promise: a pattern that is no command, a folder that is not
-//! absolute, and a condition on a capability that carries no such thing are refused at load.
+//! Takes the value of one condition; gives the checked condition. Promise: a pattern that is no command, a folder that
+//! is not absolute, and a condition on a capability without such an argument are refused at load.
 
-use super::Condition;
-use super::files::{Folders, PROJECT};
-use super::read::Reader;
+use super::RuleCondition;
+use super::files::{PROJECT, RuleFolders};
+use super::read::ConditionParser;
 use crate::capability::ParamKind;
-use crate::policy::fault::Place;
-use crate::policy::path::{Glob, Normal};
-use crate::policy::pattern::Pattern;
+use crate::policy::fault::SourcePosition;
+use crate::policy::path::{NormalPath, PathGlobPattern};
+use crate::policy::pattern::CapabilityPattern;
 use crate::policy::suggest::escape;
 use crate::shell::pattern::CommandPattern;
 
@@ -20,32 +20,33 @@ const WITHOUT_COMMAND: [&str; 4] =
     ["custom:write_file", "custom:read_file", "custom:http_request", "custom:send_message"];
 
 /// A rule about commands lets them write in the project unless it says where else.
-pub(super) fn imply_project(conditions: &mut Vec<(Place, Condition)>) {
-    let commands = conditions.iter().find(|(_, condition)| matches!(condition, Condition::Commands(_)));
-    let says_where = conditions.iter().any(|(_, condition)| matches!(condition, Condition::WritesWithin(_)));
+pub(super) fn imply_project(conditions: &mut Vec<(SourcePosition, RuleCondition)>) {
+    let commands = conditions.iter().find(|(_, condition)| matches!(condition, RuleCondition::Commands(_)));
+    let says_where = conditions.iter().any(|(_, condition)| matches!(condition, RuleCondition::WritesWithin(_)));
     if let (Some((place, _)), false) = (commands, says_where) {
-        let folders = Folders { project: true, listed: Vec::new() };
-        conditions.push((*place, Condition::WritesWithin(folders)));
+        let folders = RuleFolders { project: true, listed: Vec::new() };
+        conditions.push((*place, RuleCondition::WritesWithin(folders)));
     }
 }
 
-impl Reader<'_, '_, '_> {
+impl ConditionParser<'_, '_, '_> {
     fn can_have_command(&self) -> bool {
         let named = |name: &str| self.scope.matched.iter().any(|capability| capability.param(name).is_some());
-        let known_without = matches!(self.scope.pattern, Pattern::Name(name) if WITHOUT_COMMAND.contains(&&**name));
+        let known_without =
+            matches!(self.scope.pattern, CapabilityPattern::Name(name) if WITHOUT_COMMAND.contains(&&**name));
         (self.scope.is_open() && !known_without) || COMMAND.iter().any(|name| named(name))
     }
 
-    fn lacks(&mut self, what: &str) {
+    fn report_lacking(&mut self, what: &str) {
         let message = format!("no capability matched by `{}` has {what}", self.scope.pattern);
         self.faults
             .error(self.key.place, "policy.no_such_argument", message)
             .why(format!("`{}` could never hold", self.key.text));
     }
 
-    pub(super) fn commands(&mut self) -> Option<Condition> {
+    pub(super) fn commands(&mut self) -> Option<RuleCondition> {
         if !self.can_have_command() {
-            self.lacks("a command");
+            self.report_lacking("a command");
             return None;
         }
         let mut patterns = Vec::new();
@@ -61,21 +62,21 @@ impl Reader<'_, '_, '_> {
                 }
             }
         }
-        Some(Condition::Commands(patterns))
+        Some(RuleCondition::Commands(patterns))
     }
 
-    pub(super) fn folders(&mut self) -> Option<Folders> {
+    pub(super) fn folders(&mut self) -> Option<RuleFolders> {
         if !self.can_have_command() && !self.scope.has(ParamKind::Path) {
-            self.lacks("a path or a command");
+            self.report_lacking("a path or a command");
             return None;
         }
-        let mut folders = Folders::default();
+        let mut folders = RuleFolders::default();
         for (place, text) in self.texts()? {
             if text == PROJECT {
                 folders.project = true;
                 continue;
             }
-            match Normal::new(&text) {
+            match NormalPath::new(&text) {
                 Ok(path) => folders.listed.push(path.as_str().into()),
                 Err(fault) => {
                     self.faults
@@ -90,17 +91,17 @@ impl Reader<'_, '_, '_> {
         Some(folders)
     }
 
-    pub(super) fn path_globs(&mut self) -> Option<Vec<Glob>> {
+    pub(super) fn path_globs(&mut self) -> Option<Vec<PathGlobPattern>> {
         if !self.can_have_command() && !self.scope.has(ParamKind::Path) {
-            self.lacks("a path or a command");
+            self.report_lacking("a path or a command");
             return None;
         }
         self.glob_list()
     }
 
-    pub(super) fn hosts(&mut self) -> Option<Condition> {
+    pub(super) fn hosts(&mut self) -> Option<RuleCondition> {
         if !self.can_have_command() && !self.scope.has(ParamKind::Url) {
-            self.lacks("an address or a command");
+            self.report_lacking("an address or a command");
             return None;
         }
         let mut hosts = Vec::new();
@@ -115,6 +116,6 @@ impl Reader<'_, '_, '_> {
             }
             hosts.push(text.to_ascii_lowercase().into());
         }
-        Some(Condition::HostsWithin(hosts))
+        Some(RuleCondition::HostsWithin(hosts))
     }
 }

@@ -1,20 +1,24 @@
-//! Numeric bounds of one rule, put together: can anything fulfil them all?
+//! Combines the numeric bounds of one rule: can any value satisfy them all?
 
 use serde_json::Value;
 
-use super::read::Scope;
-use super::{Comparison, Condition, Quantifier};
+use super::read::RuleScope;
+use super::{ComparisonOperator, Quantifier, RuleCondition};
 use crate::capability::ParamKind;
-use crate::policy::fault::{Faults, Place};
+use crate::policy::fault::{FaultCollector, SourcePosition};
 use crate::policy::suggest::escape;
 
 /// Bounds that exclude each other.
-pub(super) fn refuse_contradictions(conditions: &[(Place, Condition)], scope: &Scope<'_>, faults: &mut Faults<'_>) {
+pub(super) fn refuse_contradictions(
+    conditions: &[(SourcePosition, RuleCondition)],
+    scope: &RuleScope<'_>,
+    faults: &mut FaultCollector<'_>,
+) {
     let mut seen: Vec<&str> = Vec::new();
     for (place, condition) in conditions {
         let argument = match condition {
-            Condition::Compare { argument, .. } => &**argument,
-            Condition::ContentSize { .. } => "content_size",
+            RuleCondition::Compare { argument, .. } => &**argument,
+            RuleCondition::ContentSize { .. } => "content_size",
             _ => continue,
         };
         if seen.contains(&argument) {
@@ -24,13 +28,13 @@ pub(super) fn refuse_contradictions(conditions: &[(Place, Condition)], scope: &S
         let whole = argument == "content_size" || scope.kinds(argument).iter().all(|kind| *kind == ParamKind::Integer);
         let whole = whole && (argument == "content_size" || !scope.is_open());
         let bounds = conditions.iter().filter_map(|(_, other)| match other {
-            Condition::Compare { argument: own, by, bound } if &**own == argument => Some((*by, *bound)),
-            Condition::ContentSize { by, bound } if argument == "content_size" => Some((*by, *bound as f64)),
+            RuleCondition::Compare { argument: own, by, bound } if &**own == argument => Some((*by, *bound)),
+            RuleCondition::ContentSize { by, bound } if argument == "content_size" => Some((*by, *bound as f64)),
             _ => None,
         });
-        let range = bounds.fold(Range::default(), |range, (by, bound)| range.narrow(by, bound, whole));
+        let range = bounds.fold(NumericInterval::default(), |range, (by, bound)| range.narrow(by, bound, whole));
         let values = conditions.iter().find_map(|(_, other)| match other {
-            Condition::OneOf { argument: own, of: Quantifier::Every, values } if &**own == argument => Some(values),
+            RuleCondition::OneOf { argument: own, of: Quantifier::Every, values } if &**own == argument => Some(values),
             _ => None,
         });
         let none_fits =
@@ -49,33 +53,33 @@ pub(super) fn refuse_contradictions(conditions: &[(Place, Condition)], scope: &S
 
 /// Numbers between two bounds.
 #[derive(Clone, Copy)]
-struct Range {
+struct NumericInterval {
     low: f64,
     low_open: bool,
     high: f64,
     high_open: bool,
 }
 
-impl Default for Range {
+impl Default for NumericInterval {
     fn default() -> Self {
         Self { low: f64::NEG_INFINITY, low_open: false, high: f64::INFINITY, high_open: false }
     }
 }
 
-impl Range {
-    fn narrow(mut self, by: Comparison, bound: f64, whole: bool) -> Self {
+impl NumericInterval {
+    fn narrow(mut self, by: ComparisonOperator, bound: f64, whole: bool) -> Self {
         // Among whole numbers `> 5` is `>= 6`.
         let (by, bound) = match by {
-            Comparison::Gt if whole => (Comparison::Gte, bound.floor() + 1.0),
-            Comparison::Lt if whole => (Comparison::Lte, bound.ceil() - 1.0),
+            ComparisonOperator::Gt if whole => (ComparisonOperator::Gte, bound.floor() + 1.0),
+            ComparisonOperator::Lt if whole => (ComparisonOperator::Lte, bound.ceil() - 1.0),
             other => (other, bound),
         };
         match by {
-            Comparison::Gt if bound >= self.low => (self.low, self.low_open) = (bound, true),
-            Comparison::Gte if bound > self.low => (self.low, self.low_open) = (bound, false),
-            Comparison::Lt if bound <= self.high => (self.high, self.high_open) = (bound, true),
-            Comparison::Lte if bound < self.high => (self.high, self.high_open) = (bound, false),
-            Comparison::Gt | Comparison::Gte | Comparison::Lt | Comparison::Lte => {}
+            ComparisonOperator::Gt if bound >= self.low => (self.low, self.low_open) = (bound, true),
+            ComparisonOperator::Gte if bound > self.low => (self.low, self.low_open) = (bound, false),
+            ComparisonOperator::Lt if bound <= self.high => (self.high, self.high_open) = (bound, true),
+            ComparisonOperator::Lte if bound < self.high => (self.high, self.high_open) = (bound, false),
+            ComparisonOperator::Gt | ComparisonOperator::Gte | ComparisonOperator::Lt | ComparisonOperator::Lte => {}
         }
         self
     }

@@ -7,15 +7,15 @@ use regex::RegexBuilder;
 use serde_json::Value;
 
 use super::range::refuse_contradictions;
-use super::span::Rate;
-use super::{Comparison, Condition, Quantifier};
+use super::time::RuleRateLimit;
+use super::{ComparisonOperator, Quantifier, RuleCondition};
 use crate::capability::{Capability, ParamKind};
-use crate::policy::fault::{Faults, Place};
-use crate::policy::path::{self, Glob, Normal, Prefixes};
-use crate::policy::pattern::Pattern;
-use crate::policy::question::{Origin, Origins};
+use crate::policy::fault::{FaultCollector, SourcePosition};
+use crate::policy::input::{TargetOrigin, TargetOrigins};
+use crate::policy::path::{self, NormalPath, PathGlobPattern, PathPrefixes};
+use crate::policy::pattern::CapabilityPattern;
 use crate::policy::suggest::{closest, escape};
-use crate::policy::yaml::{Key, Kind, Node};
+use crate::policy::yaml::{YamlKey, YamlNode, YamlValue};
 
 /// Longest expression, in bytes, and largest compiled form.
 const REGEX_TEXT: usize = 1000;
@@ -49,19 +49,19 @@ const FIXED: [&str; 22] = [
 ];
 const SUFFIXES: [&str; 6] = ["_lte", "_lt", "_gte", "_gt", "_in", "_matches"];
 
-/// What a rule is about, as far as the catalogue knows.
-pub(crate) struct Scope<'c> {
-    pub(crate) pattern: &'c Pattern,
+/// The capabilities a rule is about, as far as the catalogue knows them.
+pub(crate) struct RuleScope<'c> {
+    pub(crate) pattern: &'c CapabilityPattern,
     pub(crate) matched: Vec<&'c Capability>,
 }
 
-impl Scope<'_> {
+impl RuleScope<'_> {
     /// Kinds an argument has among the matched capabilities.
     pub(super) fn kinds(&self, argument: &str) -> Vec<ParamKind> {
         self.matched.iter().filter_map(|capability| capability.param(argument)).map(|param| param.kind).collect()
     }
 
-    /// Whether the rule is only about tools the catalogue cannot know.
+    /// Whether the rule is only about tools that the catalogue cannot know.
     pub(super) const fn is_open(&self) -> bool {
         self.matched.is_empty()
     }
@@ -72,8 +72,12 @@ impl Scope<'_> {
 }
 
 /// Reads the conditions of one rule.
-pub(crate) fn read(node: &Node, scope: &Scope<'_>, faults: &mut Faults<'_>) -> (Vec<Condition>, Option<Rate>) {
-    let Kind::Map(entries) = &node.kind else {
+pub(crate) fn read(
+    node: &YamlNode,
+    scope: &RuleScope<'_>,
+    faults: &mut FaultCollector<'_>,
+) -> (Vec<RuleCondition>, Option<RuleRateLimit>) {
+    let YamlValue::Map(entries) = &node.kind else {
         faults
             .error(node.place, "policy.type", format!("`conditions` must be a map, not {}", node.noun()))
             .hint("for example `conditions: {path_prefix: /workspace/}`");
@@ -82,7 +86,7 @@ pub(crate) fn read(node: &Node, scope: &Scope<'_>, faults: &mut Faults<'_>) -> (
     let mut conditions = Vec::new();
     let mut rate = None;
     for (key, value) in entries {
-        let mut reader = Reader { key, value, scope, faults };
+        let mut reader = ConditionParser { key, value, scope, faults };
         if key.text == "rate_limit" {
             rate = reader.rate();
         } else if let Some(condition) = reader.condition() {
@@ -95,50 +99,50 @@ pub(crate) fn read(node: &Node, scope: &Scope<'_>, faults: &mut Faults<'_>) -> (
 }
 
 /// One condition being read.
-pub(super) struct Reader<'r, 'c, 'f> {
-    pub(super) key: &'r Key,
-    pub(super) value: &'r Node,
-    pub(super) scope: &'r Scope<'c>,
-    pub(super) faults: &'r mut Faults<'f>,
+pub(super) struct ConditionParser<'r, 'c, 'f> {
+    pub(super) key: &'r YamlKey,
+    pub(super) value: &'r YamlNode,
+    pub(super) scope: &'r RuleScope<'c>,
+    pub(super) faults: &'r mut FaultCollector<'f>,
 }
 
-impl Reader<'_, '_, '_> {
-    fn condition(&mut self) -> Option<Condition> {
+impl ConditionParser<'_, '_, '_> {
+    fn condition(&mut self) -> Option<RuleCondition> {
         match self.key.text.as_str() {
             "path_prefix" => self.prefixes(Quantifier::Every),
             "any_path_prefix" => self.prefixes(Quantifier::Any),
             "path_glob" => self.globs(Quantifier::Every),
             "any_path_glob" => self.globs(Quantifier::Any),
-            "content_size_lt" => self.content_size(Comparison::Lt),
-            "content_size_lte" => self.content_size(Comparison::Lte),
-            "content_size_gt" => self.content_size(Comparison::Gt),
-            "content_size_gte" => self.content_size(Comparison::Gte),
+            "content_size_lt" => self.content_size(ComparisonOperator::Lt),
+            "content_size_lte" => self.content_size(ComparisonOperator::Lte),
+            "content_size_gt" => self.content_size(ComparisonOperator::Gt),
+            "content_size_gte" => self.content_size(ComparisonOperator::Gte),
             "recipients_within" => self.domains(),
             "recipients_max" => self
                 .needs(ParamKind::Recipients, "recipients")
                 .then_some(())
                 .and_then(|()| self.count(1))
-                .map(Condition::RecipientsMax),
-            "hours" => self.hours().map(Condition::Hours),
+                .map(RuleCondition::RecipientsMax),
+            "hours" => self.hours().map(RuleCondition::Hours),
             "tainted" => match self.value.kind {
-                Kind::Bool(expected) => Some(Condition::Tainted(expected)),
+                YamlValue::Bool(expected) => Some(RuleCondition::Tainted(expected)),
                 _ => self.wrong_type("true or false"),
             },
-            "agent_session" => self.words().map(Condition::Session),
-            "account" => self.words().map(Condition::Account),
+            "agent_session" => self.words().map(RuleCondition::Session),
+            "account" => self.words().map(RuleCondition::Account),
             "targets" => self.targets(),
             "commands" => self.commands(),
-            "writes_within" => self.folders().map(Condition::WritesWithin),
-            "reads_within" => self.folders().map(Condition::ReadsWithin),
+            "writes_within" => self.folders().map(RuleCondition::WritesWithin),
+            "reads_within" => self.folders().map(RuleCondition::ReadsWithin),
             "hosts_within" => self.hosts(),
-            "any_named_path" => self.path_globs().map(Condition::NamedPath),
-            "any_written_path" => self.path_globs().map(Condition::WrittenPath),
+            "any_named_path" => self.path_globs().map(RuleCondition::NamedPath),
+            "any_written_path" => self.path_globs().map(RuleCondition::WrittenPath),
             _ => self.about_an_argument(),
         }
     }
 
-    /// `<arg>_lt` and its like.
-    fn about_an_argument(&mut self) -> Option<Condition> {
+    /// `<arg>_lt` and similar conditions.
+    fn about_an_argument(&mut self) -> Option<RuleCondition> {
         let text = self.key.text.as_str();
         let Some((argument, suffix)) = SUFFIXES
             .into_iter()
@@ -174,18 +178,18 @@ impl Reader<'_, '_, '_> {
             return None;
         }
         let argument_name = argument.into();
-        let compare = |by| move |bound| Condition::Compare { argument: argument_name, by, bound };
+        let compare = |by| move |bound| RuleCondition::Compare { argument: argument_name, by, bound };
         match suffix {
-            "_lt" => self.bound().map(compare(Comparison::Lt)),
-            "_lte" => self.bound().map(compare(Comparison::Lte)),
-            "_gt" => self.bound().map(compare(Comparison::Gt)),
-            "_gte" => self.bound().map(compare(Comparison::Gte)),
+            "_lt" => self.bound().map(compare(ComparisonOperator::Lt)),
+            "_lte" => self.bound().map(compare(ComparisonOperator::Lte)),
+            "_gt" => self.bound().map(compare(ComparisonOperator::Gt)),
+            "_gte" => self.bound().map(compare(ComparisonOperator::Gte)),
             "_in" => self.values(argument, of, &kinds),
             _ => self.regex(argument, of),
         }
     }
 
-    fn unknown(&mut self) -> Option<Condition> {
+    fn unknown(&mut self) -> Option<RuleCondition> {
         let text = self.key.text.clone();
         let mut known: Vec<String> = FIXED.map(str::to_owned).to_vec();
         for param in self.scope.matched.iter().flat_map(|capability| &capability.params) {
@@ -195,11 +199,11 @@ impl Reader<'_, '_, '_> {
         self.faults
             .error(self.key.place, "policy.unknown_condition", format!("unknown condition `{}`", escape(&text)))
             .why(format!("conditions are {} and `<argument>` followed by {}", FIXED.join(", "), SUFFIXES.join(", ")))
-            .mean(close.as_deref());
+            .suggest_word(close.as_deref());
         None
     }
 
-    fn no_such_argument(&mut self, argument: &str) -> Option<Condition> {
+    fn no_such_argument(&mut self, argument: &str) -> Option<RuleCondition> {
         let names: Vec<&str> = self
             .scope
             .matched
@@ -213,7 +217,7 @@ impl Reader<'_, '_, '_> {
         let message =
             format!("no capability matched by `{}` has an argument `{}`", self.scope.pattern, escape(argument));
         let fault = self.faults.error(self.key.place, "policy.no_such_argument", message);
-        fault.mean(close);
+        fault.suggest_word(close);
         if fault.hint.is_none() && self.scope.matched.len() == 1 {
             fault.hint(format!("its arguments are {}", names.join(", ")));
         }
@@ -243,13 +247,15 @@ impl Reader<'_, '_, '_> {
         None
     }
 
-    /// A text, or a list of texts, with where each stands.
-    pub(super) fn texts(&mut self) -> Option<Vec<(Place, String)>> {
-        let items: Vec<&Node> = match &self.value.kind {
-            Kind::Text(_) => vec![self.value],
-            Kind::List(items) if items.is_empty() => return self.impossible(format!("`{}` is empty", self.key.text)),
-            Kind::List(items) if items.len() <= LIST => items.iter().collect(),
-            Kind::List(_) => return self.wrong_type(&format!("a list of at most {LIST} texts")),
+    /// A text, or a list of texts, with the place of each.
+    pub(super) fn texts(&mut self) -> Option<Vec<(SourcePosition, String)>> {
+        let items: Vec<&YamlNode> = match &self.value.kind {
+            YamlValue::Text(_) => vec![self.value],
+            YamlValue::List(items) if items.is_empty() => {
+                return self.impossible(format!("`{}` is empty", self.key.text));
+            }
+            YamlValue::List(items) if items.len() <= LIST => items.iter().collect(),
+            YamlValue::List(_) => return self.wrong_type(&format!("a list of at most {LIST} texts")),
             _ => return self.wrong_type("a text or a list of texts"),
         };
         let mut texts = Vec::new();
@@ -269,13 +275,13 @@ impl Reader<'_, '_, '_> {
         Some(self.texts()?.into_iter().map(|(_, text)| text.into()).collect())
     }
 
-    fn prefixes(&mut self, of: Quantifier) -> Option<Condition> {
+    fn prefixes(&mut self, of: Quantifier) -> Option<RuleCondition> {
         if !self.needs(ParamKind::Path, "a path") {
             return None;
         }
-        let mut prefixes = Prefixes::default();
+        let mut prefixes = PathPrefixes::default();
         for (place, text) in self.texts()? {
-            match Normal::new(&text) {
+            match NormalPath::new(&text) {
                 Ok(normal) if path::depth_of(normal.as_str()) <= path::DEPTH => prefixes.add(normal.as_str()),
                 Ok(_) => {
                     self.faults.error(place, "policy.path", format!("a prefix has at most {} parts", path::DEPTH));
@@ -289,21 +295,21 @@ impl Reader<'_, '_, '_> {
                 }
             }
         }
-        Some(Condition::PathPrefix { of, prefixes })
+        Some(RuleCondition::PathPrefix { of, prefixes })
     }
 
-    fn globs(&mut self, of: Quantifier) -> Option<Condition> {
+    fn globs(&mut self, of: Quantifier) -> Option<RuleCondition> {
         if !self.needs(ParamKind::Path, "a path") {
             return None;
         }
-        self.glob_list().map(|globs| Condition::PathGlob { of, globs })
+        self.glob_list().map(|globs| RuleCondition::PathGlob { of, globs })
     }
 
     /// Path patterns.
-    pub(super) fn glob_list(&mut self) -> Option<Vec<Glob>> {
+    pub(super) fn glob_list(&mut self) -> Option<Vec<PathGlobPattern>> {
         let mut globs = Vec::new();
         for (place, text) in self.texts()? {
-            match Glob::new(&text) {
+            match PathGlobPattern::new(&text) {
                 Ok(glob) => globs.push(glob),
                 Err(why) => {
                     self.faults
@@ -326,23 +332,23 @@ impl Reader<'_, '_, '_> {
     /// A whole number of at least `least`.
     fn count(&mut self, least: i64) -> Option<u64> {
         match self.value.kind {
-            Kind::Integer(count) if count >= least => u64::try_from(count).ok(),
-            Kind::Integer(count) => self.impossible(format!("{count} is less than {least}")),
+            YamlValue::Integer(count) if count >= least => u64::try_from(count).ok(),
+            YamlValue::Integer(count) => self.impossible(format!("{count} is less than {least}")),
             _ => self.wrong_type("a whole number"),
         }
     }
 
-    fn content_size(&mut self, by: Comparison) -> Option<Condition> {
+    fn content_size(&mut self, by: ComparisonOperator) -> Option<RuleCondition> {
         if !self.needs(ParamKind::Content, "content") {
             return None;
         }
-        // Nothing is smaller than no bytes.
-        let bound = self.count(i64::from(by == Comparison::Lt))?;
-        Some(Condition::ContentSize { by, bound })
+        // No size is smaller than 0 bytes.
+        let bound = self.count(i64::from(by == ComparisonOperator::Lt))?;
+        Some(RuleCondition::ContentSize { by, bound })
     }
 
-    fn values(&mut self, argument: &str, of: Quantifier, kinds: &[ParamKind]) -> Option<Condition> {
-        let Kind::List(items) = &self.value.kind else { return self.wrong_type("a list") };
+    fn values(&mut self, argument: &str, of: Quantifier, kinds: &[ParamKind]) -> Option<RuleCondition> {
+        let YamlValue::List(items) = &self.value.kind else { return self.wrong_type("a list") };
         if items.is_empty() {
             return self.impossible(format!("`{}` is empty", self.key.text));
         }
@@ -374,7 +380,7 @@ impl Reader<'_, '_, '_> {
                 return None;
             }
             let value = match (kinds.contains(&ParamKind::Path), value.as_str()) {
-                (true, Some(text)) => match Normal::new(text) {
+                (true, Some(text)) => match NormalPath::new(text) {
                     Ok(path) => Value::String(path.as_str().to_owned()),
                     Err(fault) => {
                         let message = format!("`{}` is not a path to compare with: {fault}", escape(text));
@@ -387,10 +393,10 @@ impl Reader<'_, '_, '_> {
             };
             values.push(value);
         }
-        Some(Condition::OneOf { argument: argument.into(), of, values })
+        Some(RuleCondition::OneOf { argument: argument.into(), of, values })
     }
 
-    fn regex(&mut self, argument: &str, of: Quantifier) -> Option<Condition> {
+    fn regex(&mut self, argument: &str, of: Quantifier) -> Option<RuleCondition> {
         let Some(text) = self.value.as_text() else { return self.wrong_type("a text with a regular expression") };
         if text.len() > REGEX_TEXT {
             return self.wrong_type(&format!("an expression of at most {REGEX_TEXT} bytes"));
@@ -401,9 +407,9 @@ impl Reader<'_, '_, '_> {
             .nest_limit(50)
             .build();
         match compiled {
-            // Checked on its own as well: `)|(?:` must not open the brackets around it.
+            // Checked without the brackets as well: `)|(?:` must not end the brackets around it.
             Ok(regex) if regex::Regex::new(text).is_ok() => {
-                Some(Condition::Matches { argument: argument.into(), of, regex, text: text.into() })
+                Some(RuleCondition::Matches { argument: argument.into(), of, regex, text: text.into() })
             }
             _ => {
                 let why = match compiled.err().or_else(|| regex::Regex::new(text).err()) {
@@ -424,7 +430,7 @@ impl Reader<'_, '_, '_> {
         }
     }
 
-    fn domains(&mut self) -> Option<Condition> {
+    fn domains(&mut self) -> Option<RuleCondition> {
         if !self.needs(ParamKind::Recipients, "recipients") {
             return None;
         }
@@ -442,22 +448,22 @@ impl Reader<'_, '_, '_> {
             }
             domains.push(text.to_ascii_lowercase().into());
         }
-        Some(Condition::RecipientsWithin { domains })
+        Some(RuleCondition::RecipientsWithin { domains })
     }
 
-    fn targets(&mut self) -> Option<Condition> {
-        let mut origins = Origins::default();
+    fn targets(&mut self) -> Option<RuleCondition> {
+        let mut origins = TargetOrigins::default();
         for (place, text) in self.texts()? {
-            let Some(origin) = Origin::from_word(&text) else {
+            let Some(origin) = TargetOrigin::from_word(&text) else {
                 self.faults
                     .error(place, "policy.value", format!("`{}` is not an origin", escape(&text)))
                     .why("origins are asked, known, seen, new")
-                    .mean(closest(&text, Origin::ALL.map(Origin::as_str)));
+                    .suggest_word(closest(&text, TargetOrigin::ALL.map(TargetOrigin::as_str)));
                 return None;
             };
             origins = origins.with(origin);
         }
-        Some(Condition::Targets(origins))
+        Some(RuleCondition::Targets(origins))
     }
 }
 

@@ -1,9 +1,9 @@
-//! The mailbox replies arrive in: fetched, checked and acted on, one by one.
+//! The mailbox that replies arrive in: each mail is fetched, checked and acted on, one by one.
 //!
-//! Takes mails above the last one that was acted on; gives decisions. Promise: a mail decides only if all of it holds:
-//! one sender, who is the person asked; a signature of the sender's domain over sender, recipients, subject and body;
-//! the token of the very letter it answers; one exact answer. Whatever lacks any of it is on record and decides nothing.
-//! How far was read is kept after each mail was acted on, so that none is lost and none decides twice.
+//! Takes the mails above the last one that was acted on; gives decisions. Promise: a mail decides only if it has all of
+//! this: one sender, who is the person asked; a signature of the sender's domain over sender, recipients, subject and
+//! body; the token of the message it answers; one exact answer. A mail that lacks any of it is recorded and decides
+//! nothing. The read position is stored after each mail was acted on, so that no mail is lost and none decides twice.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,93 +11,93 @@ use std::sync::{Arc, Mutex, PoisonError};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
-use sluice_core::approval::mail::Rest;
-use sluice_core::approval::reply::Reply;
-use sluice_core::approval::voice::{self, Meaning, Understood};
+use sluice_core::approval::mail::ReplyRemainder;
+use sluice_core::approval::reply::ApprovalReply;
+use sluice_core::approval::reply_meaning::{self, ReplyInterpretation, ReplyMeaning};
 use sluice_core::ids::{ConnectionName, MessageId, SecretName};
-use sluice_core::{Actor, PersonName, Span, hex};
-use sluice_store::{Delivery, Message, Severity};
+use sluice_core::{Actor, Millis, PersonName, hex};
+use sluice_store::{ApprovalDelivery, MessageSeverity, OutboxMessage};
 use zeroize::Zeroizing;
 
 use super::NAME;
 use crate::Gateway;
-use crate::channels::Fault;
-use crate::channels::imap::{Folder, New, Place};
-use crate::channels::letter::hash;
-use crate::channels::mail_auth::{self, Dns, Read, Records, Unread};
+use crate::channels::ChannelError;
+use crate::channels::approval_message::hash;
+use crate::channels::imap::{ImapEndpoint, ImapFolder, NewImapMail};
+use crate::channels::mail_auth::{self, DnsTxtResolver, ReplyMailFacts, ReplyMailReadError, TxtResolver};
 use crate::config::{Email as Settings, Security};
-use crate::egress::wire::trust;
-use crate::gate::deciding::{self, Heard, Question, Voice};
-use crate::gate::replies::{self, Reading};
+use crate::egress::transport::trust;
+use crate::gate::deciding::{self, AnswerOutcome, ApprovalRequest, DecisionSource};
+use crate::gate::replies::{self, ReplyOutcome};
 use crate::gate::standing;
-use crate::services::Work;
-use crate::vault::Use;
+use crate::services::BoxedFuture;
+use crate::vault::SecretUse;
 
-/// What the password must be for.
+/// The capability that the mailbox password must be allowed for.
 pub const CAPABILITY: &str = "approvals.replies";
-/// How far back a mailbox is read that was never read before, or numbers its mail anew: longer than a question lives.
-const LOOK_BACK: Span = Span::from_hours(8 * 24);
-/// How often a mail is tried whose keys cannot be looked up.
+/// How far back to read a new or renumbered mailbox: longer than an approval can stay open.
+const LOOK_BACK: Millis = Millis::from_hours(8 * 24);
+/// How often a mail is tried when the keys of its signature cannot be looked up.
 const TRIES: u32 = 3;
-/// So many wrong tokens from one address in an hour, and it is not listened to for the next.
+/// Wrong tokens from one address in an hour after which the address is ignored for the rest of it and the next hour.
 const WRONG_TOKENS: u32 = 10;
-const HOUR: Span = Span::from_hours(1);
+const HOUR: Millis = Millis::from_hours(1);
 
-/// A mailbox.
-pub(super) struct Inbox {
-    place: Place,
+/// The mailbox that replies arrive in.
+pub(super) struct ReplyMailbox {
+    place: ImapEndpoint,
     user: String,
     secret: SecretName,
     done_folder: Option<String>,
-    poll: Span,
+    poll: Millis,
     largest: u64,
     forwarders: Vec<String>,
-    records: Arc<dyn Records>,
-    /// Where replies go: what stands before and after the `@`.
+    records: Arc<dyn TxtResolver>,
+    /// The reply address: the part before and the part after the `@`.
     address: (String, String),
-    /// Under which name the database keeps how far was read.
+    /// The name under which the database stores the read position.
     mark: String,
-    open: tokio::sync::Mutex<Option<Folder>>,
-    /// Which mail could not be judged yet, and how often.
+    open: tokio::sync::Mutex<Option<ImapFolder>>,
+    /// The mail that could not be judged yet, and how often it was tried.
     tries: Mutex<(u32, u32)>,
 }
 
-impl fmt::Debug for Inbox {
+impl fmt::Debug for ReplyMailbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inbox").field("place", &self.place).finish_non_exhaustive()
     }
 }
 
-/// Why a mail was not heard.
-enum Unheard {
+/// Why a mail was not accepted.
+enum MailReplyError {
     Because(&'static str),
-    Fault(Fault),
+    Fault(ChannelError),
 }
 
-impl<E: Into<Fault>> From<E> for Unheard {
+impl<E: Into<ChannelError>> From<E> for MailReplyError {
     fn from(error: E) -> Self {
         Self::Fault(error.into())
     }
 }
 
-/// Somebody who proved who they are, and what they answer.
-struct Answer {
-    delivery: Delivery,
+/// An answer of a person who proved who they are.
+struct AuthenticatedReply {
+    delivery: ApprovalDelivery,
     by: Actor,
     words: String,
-    rest: Rest,
+    rest: ReplyRemainder,
     exact: bool,
 }
 
-/// Mail to people, as far as this file needs it.
-pub(super) trait Post: Send + Sync {
-    /// Says something to a person, in the conversation of a message if one is named.
-    fn tell<'a>(&'a self, place: &'a str, message: Option<&'a str>, text: &'a str) -> Work<'a, ()>;
+/// The part of e-mail sending that this file needs.
+pub(super) trait ReplyNotifier: Send + Sync {
+    /// Sends a text to a person, in the conversation of a message if one is named.
+    fn tell<'a>(&'a self, place: &'a str, message: Option<&'a str>, text: &'a str) -> BoxedFuture<'a, ()>;
 }
 
-impl Inbox {
-    /// The mailbox as configured; none if there is no host.
-    pub(super) fn new(settings: &Settings, records: Option<Arc<dyn Records>>) -> Result<Option<Self>, String> {
+impl ReplyMailbox {
+    /// Makes the mailbox from the configuration; `None` if no host is configured.
+    pub(super) fn new(settings: &Settings, records: Option<Arc<dyn TxtResolver>>) -> Result<Option<Self>, String> {
         let Some(host) = &settings.imap_host else { return Ok(None) };
         let host = host.as_str().to_owned();
         let plain_here = ["127.0.0.1", "localhost", "::1"].contains(&host.as_str());
@@ -105,23 +105,24 @@ impl Inbox {
             return Err("mail without TLS is fetched from this machine only".into());
         }
         let replies = settings.reply_to.as_ref().or(settings.from.as_ref());
-        let address = replies.ok_or("no address for replies: set `email.reply_to`")?.as_str();
+        let address = replies.ok_or("there is no address for replies: set `email.reply_to`")?.as_str();
         let user = settings.imap_user.as_ref().map_or(address, |user| user.as_str()).to_owned();
-        let secret = settings.imap_secret.clone().ok_or("no password for the mailbox: set `email.imap_secret`")?;
-        let (local, domain) = address.split_once('@').ok_or("no address for replies")?;
+        let secret =
+            settings.imap_secret.clone().ok_or("there is no password for the mailbox: set `email.imap_secret`")?;
+        let (local, domain) = address.split_once('@').ok_or("the address for replies is not an e-mail address")?;
         let mut tls = rustls::ClientConfig::clone(trust(settings.ca_file.as_deref())?.as_ref());
         tls.alpn_protocols.clear();
         let folder = settings.imap_folder.as_str().to_owned();
         let mark = Sha256::digest(format!("{user}\0{host}\0{}\0{folder}", settings.imap_port));
         let records = match records {
             Some(records) => records,
-            None => Arc::new(Dns::new(&settings.dns)?),
+            None => Arc::new(DnsTxtResolver::new(&settings.dns)?),
         };
         Ok(Some(Self {
             mark: format!("{NAME}:{}", hex::encode(mark.get(..8).unwrap_or_default())),
             address: (local.to_owned(), domain.to_owned()),
-            place: Place {
-                port: u16::try_from(settings.imap_port).map_err(|_| "no such port")?,
+            place: ImapEndpoint {
+                port: u16::try_from(settings.imap_port).map_err(|_| "the port is not valid")?,
                 security: settings.imap_security,
                 tls: Arc::new(tls),
                 host,
@@ -139,14 +140,14 @@ impl Inbox {
         }))
     }
 
-    /// Where the reply to a letter with this secret goes.
+    /// The reply address of a message with this secret.
     pub(super) fn address_for(&self, secret: &str) -> Option<String> {
         let bytes = URL_SAFE_NO_PAD.decode(secret).ok()?;
         let (local, domain) = &self.address;
         Some(format!("{local}+{}@{domain}", hex::encode(&bytes)))
     }
 
-    /// The secret whose token stands in one of these addresses; nothing if there is none, or more than one.
+    /// The secret of the one token in these addresses; `None` if there is no token, or more than one.
     fn secret_in(&self, to: &[String]) -> Option<String> {
         let (local, domain) = &self.address;
         let token = |address: &String| -> Option<[u8; 16]> {
@@ -163,23 +164,28 @@ impl Inbox {
         }
     }
 
-    /// Acts on everything new, then waits a while for more.
-    pub(super) async fn hear(&self, gw: &Gateway, post: &dyn Post) -> Result<(), Fault> {
+    /// Acts on all new mail, then waits a while for more.
+    pub(super) async fn hear(&self, gw: &Gateway, post: &dyn ReplyNotifier) -> Result<(), ChannelError> {
         let mut held = self.open.lock().await;
         let folder = self.caught_up(gw, post, held.take()).await?;
-        gw.hearing.well(NAME, gw.now());
+        gw.hearing.mark_healthy(NAME, gw.now());
         *held = Some(folder.wait(self.poll.as_duration()).await?);
         Ok(())
     }
 
-    /// Acts on everything new.
-    pub(super) async fn look(&self, gw: &Gateway, post: &dyn Post) -> Result<(), Fault> {
+    /// Acts on all new mail.
+    pub(super) async fn process_new_mail(&self, gw: &Gateway, post: &dyn ReplyNotifier) -> Result<(), ChannelError> {
         let mut held = self.open.lock().await;
         *held = Some(self.caught_up(gw, post, held.take()).await?);
         Ok(())
     }
 
-    async fn caught_up(&self, gw: &Gateway, post: &dyn Post, open: Option<Folder>) -> Result<Folder, Fault> {
+    async fn caught_up(
+        &self,
+        gw: &Gateway,
+        post: &dyn ReplyNotifier,
+        open: Option<ImapFolder>,
+    ) -> Result<ImapFolder, ChannelError> {
         let mut folder = match open {
             Some(mut folder) => {
                 folder.refresh().await?;
@@ -187,9 +193,9 @@ impl Inbox {
             }
             None => self.connect(gw).await?,
         };
-        let mut last = self.go_on_from(gw, &mut folder).await?;
+        let mut last = self.last_processed_uid(gw, &mut folder).await?;
         loop {
-            let new = folder.above(last).await?;
+            let new = folder.mails_above(last).await?;
             if new.is_empty() {
                 return Ok(folder);
             }
@@ -204,21 +210,22 @@ impl Inbox {
         }
     }
 
-    async fn connect(&self, gw: &Gateway) -> Result<Folder, Fault> {
-        let broken = |why: String| Fault::Broken { why };
+    async fn connect(&self, gw: &Gateway) -> Result<ImapFolder, ChannelError> {
+        let broken = |why: String| ChannelError::Broken { why };
         let connection = ConnectionName::new(NAME).map_err(|error| broken(error.to_string()))?;
         let hosts = [self.place.host.clone()];
         let by = Actor::Node(gw.store.node().clone());
-        let wanted = Use { capability: CAPABILITY, connection: &connection, hosts: &hosts, by };
+        let wanted = SecretUse { capability: CAPABILITY, connection: &connection, hosts: &hosts, by };
         let secret = gw.vault.take(&self.secret, &wanted).await;
         let secret = secret.map_err(|error| broken(format!("mail: no password for the mailbox: {error}")))?;
-        let password = std::str::from_utf8(secret.expose()).map_err(|_| broken("mail: no password".into()))?;
+        let password = std::str::from_utf8(secret.expose())
+            .map_err(|_| broken("mail: the password for the mailbox is not UTF-8 text".into()))?;
         let password = Zeroizing::new(password.trim_end_matches(['\r', '\n']).to_owned());
-        Folder::open(&self.place, &self.user, &password).await
+        ImapFolder::open(&self.place, &self.user, &password).await
     }
 
     /// The number of the last mail that was acted on.
-    async fn go_on_from(&self, gw: &Gateway, folder: &mut Folder) -> Result<u32, Fault> {
+    async fn last_processed_uid(&self, gw: &Gateway, folder: &mut ImapFolder) -> Result<u32, ChannelError> {
         let mark = gw.store.channel_mark(&self.mark).await?;
         let known = mark.as_deref().and_then(|mark| {
             let (validity, last) = mark.split_once(' ')?;
@@ -227,125 +234,159 @@ impl Inbox {
         if let Some((_, last)) = known.filter(|(validity, _)| *validity == folder.validity) {
             return Ok(last);
         }
-        // Never read, or numbered anew: numbers mean nothing, so that days have to do. What was acted on before is
-        // known by its bytes, and a question has one answer.
-        let last = folder.before(&day(gw.now() - LOOK_BACK)).await?;
+        // The mailbox was never read, or was renumbered: mail numbers mean nothing, so the search goes by date. A mail
+        // that was acted on before is recognised by its bytes, and an approval is answered once.
+        let last = folder.uid_before_day(&day(gw.now() - LOOK_BACK)).await?;
         gw.store.set_channel_mark(&self.mark, format!("{} {last}", folder.validity)).await?;
         Ok(last)
     }
 
-    /// One mail. It is written down as heard whatever came of it; only what could not be judged now is tried again.
-    async fn take_up(&self, gw: &Gateway, post: &dyn Post, folder: &mut Folder, new: New) -> Result<(), Fault> {
+    /// Handles one mail. It is recorded as handled whatever its result; only a mail that could not be judged now is
+    /// tried again.
+    async fn take_up(
+        &self,
+        gw: &Gateway,
+        post: &dyn ReplyNotifier,
+        folder: &mut ImapFolder,
+        new: NewImapMail,
+    ) -> Result<(), ChannelError> {
         if new.size > self.largest {
             let news = format!("large:{}:{}", folder.validity, new.uid);
-            return Ok(gw.store.hear(NAME, &news, Some("email.too_large")).await?);
+            return Ok(gw.store.record_channel_news(NAME, &news, Some("email.too_large")).await?);
         }
         let Some(bytes) = folder.fetch(new).await? else { return Ok(()) };
         let news = format!("mail:{}", hex::encode(&Sha256::digest(&bytes)));
-        if gw.store.has_heard(NAME, &news).await? {
+        if gw.store.has_channel_news(NAME, &news).await? {
             return Ok(());
         }
-        let refused = match self.mail(gw, post, (&bytes, new.uid)).await {
+        let refused = match self.authenticate_mail(gw, post, (&bytes, new.uid)).await {
             Ok(answer) => {
-                self.answer(gw, post, answer).await?;
+                self.apply_answer(gw, post, answer).await?;
                 None
             }
-            Err(Unheard::Because(why)) => Some(why),
-            Err(Unheard::Fault(fault)) => return Err(fault),
+            Err(MailReplyError::Because(why)) => Some(why),
+            Err(MailReplyError::Fault(fault)) => return Err(fault),
         };
-        gw.store.hear(NAME, &news, refused).await?;
+        gw.store.record_channel_news(NAME, &news, refused).await?;
         Ok(())
     }
 
-    /// Whether a mail is an answer of somebody we asked. The cheapest check first; nothing is looked up for strangers.
-    async fn mail(&self, gw: &Gateway, post: &dyn Post, (bytes, uid): (&[u8], u32)) -> Result<Answer, Unheard> {
+    /// Checks whether a mail is an answer of a person we asked. The cheapest checks come first; nothing is looked up
+    /// for unknown senders.
+    async fn authenticate_mail(
+        &self,
+        gw: &Gateway,
+        post: &dyn ReplyNotifier,
+        (bytes, uid): (&[u8], u32),
+    ) -> Result<AuthenticatedReply, MailReplyError> {
         let read = match mail_auth::read(&gw.workers, bytes, &self.forwarders).await {
             Ok(read) => read,
-            Err(Unread::Never(why)) => return Err(Unheard::Because(why)),
-            Err(Unread::Later(fault) | Unread::NoKeys(fault)) => return Err(fault.into()),
+            Err(ReplyMailReadError::Never(why)) => return Err(MailReplyError::Because(why)),
+            Err(ReplyMailReadError::Later(fault) | ReplyMailReadError::NoKeys(fault)) => return Err(fault.into()),
         };
         if read.automatic {
-            return Err(Unheard::Because("email.automatic"));
+            return Err(MailReplyError::Because("email.automatic"));
         }
         let from = sender(&read)?;
         if read.to_headers != 1 || read.subject_headers > 1 {
-            return Err(Unheard::Because("email.headers"));
+            return Err(MailReplyError::Because("email.headers"));
         }
         if !gw.config.approvals.allows(NAME, &from) {
-            return Err(Unheard::Because("email.sender"));
+            return Err(MailReplyError::Because("email.sender"));
         }
         if self.is_locked(gw, &from).await? {
-            return Err(Unheard::Because("email.locked"));
+            return Err(MailReplyError::Because("email.locked"));
         }
         match mail_auth::judge(&gw.workers, self.records.as_ref(), (bytes, &read), (&self.forwarders, gw.now())).await {
             Ok(None) => {}
-            Ok(Some(why)) | Err(Unread::Never(why)) => return Err(Unheard::Because(why)),
-            // A name that never resolves must not keep everybody else's answers waiting.
-            Err(Unread::NoKeys(_)) if self.tried(uid) >= TRIES => return Err(Unheard::Because("email.no_keys")),
-            Err(Unread::Later(fault) | Unread::NoKeys(fault)) => return Err(fault.into()),
+            Ok(Some(why)) | Err(ReplyMailReadError::Never(why)) => return Err(MailReplyError::Because(why)),
+            // A name that never resolves must not delay everyone else's answers.
+            Err(ReplyMailReadError::NoKeys(_)) if self.count_attempt(uid) >= TRIES => {
+                return Err(MailReplyError::Because("email.no_keys"));
+            }
+            Err(ReplyMailReadError::Later(fault) | ReplyMailReadError::NoKeys(fault)) => return Err(fault.into()),
         }
         let Some(secret) = self.secret_in(&read.to) else {
-            self.lost(gw, post, &from).await?;
-            return Err(Unheard::Because("email.no_token"));
+            self.tell_nothing_decided(gw, post, &from).await?;
+            return Err(MailReplyError::Because("email.no_token"));
         };
-        // SECURITY: the token names the letter; whoever answers must be the one it was sent to.
-        let delivery = gw.store.delivery_with(hash(&secret)).await?.filter(|known| known.channel == NAME);
+        // SECURITY: the token identifies the message; the sender must be the person it was sent to.
+        let delivery = gw.store.delivery_by_secret(hash(&secret)).await?.filter(|known| known.channel == NAME);
         let Some(delivery) = delivery.filter(|known| known.place.eq_ignore_ascii_case(&from)) else {
-            self.wrong_token(gw, &from).await?;
-            return Err(Unheard::Because("email.token"));
+            self.record_wrong_token(gw, &from).await?;
+            return Err(MailReplyError::Because("email.token"));
         };
         if read.ids.iter().any(|id| *id != delivery.approval.to_string()) {
-            return Err(Unheard::Because("email.other_id"));
+            return Err(MailReplyError::Because("email.other_id"));
         }
         let name = match gw.config.approvals.person_at(NAME, &delivery.place) {
             Some(person) => person.name.clone(),
-            None => PersonName::new(delivery.place.as_str()).map_err(|_| Unheard::Because("email.person"))?,
+            None => PersonName::new(delivery.place.as_str()).map_err(|_| MailReplyError::Because("email.person"))?,
         };
         let exact = read.exact && read.has_text;
-        Ok(Answer { delivery, by: Actor::Person(name), words: read.words, rest: Rest::from_word(&read.rest), exact })
+        Ok(AuthenticatedReply {
+            delivery,
+            by: Actor::Person(name),
+            words: read.words,
+            rest: ReplyRemainder::from_word(&read.rest),
+            exact,
+        })
     }
 
-    /// What a person means, and what they are told. The outcome itself is told by whoever shows letters.
-    async fn answer(&self, gw: &Gateway, post: &dyn Post, answer: Answer) -> Result<(), Fault> {
-        let Answer { delivery, by, words, rest, exact } = answer;
-        let question = Question::read(gw, delivery.approval).await?.seen_in(&delivery);
+    /// Acts on an answer, and tells the person about it. The outcome itself is shown by the outbox.
+    async fn apply_answer(
+        &self,
+        gw: &Gateway,
+        post: &dyn ReplyNotifier,
+        answer: AuthenticatedReply,
+    ) -> Result<(), ChannelError> {
+        let AuthenticatedReply { delivery, by, words, rest, exact } = answer;
+        let question = ApprovalRequest::read(gw, delivery.approval).await?.shown_in(&delivery);
         let approval = &question.card.approval;
-        // Stopping is never too late.
-        if voice::stop(&words).is_none() {
+        // A freeze is accepted even after the approval has ended.
+        if reply_meaning::parse_freeze(&words).is_none() {
             if approval.is_over(gw.now()) {
                 tell(post, &delivery, "Nothing changed: nobody answered in time, so it was denied.").await;
                 return Ok(());
             }
             if !approval.state.is_open() {
-                let text = format!("Nothing changed: it was already {}.", deciding::told(approval));
+                let text = format!("Nothing changed: it was already {}.", deciding::describe_approval(approval));
                 tell(post, &delivery, &text).await;
                 return Ok(());
             }
         }
-        let heard = voice::hear(&words, rest, question.form());
-        let stops = matches!(heard, Ok(Understood::Answer(Meaning::Menu(Reply::Deny(_)) | Meaning::Freeze(_))));
+        let heard = reply_meaning::interpret_reply(&words, rest, question.form());
+        let stops = matches!(
+            heard,
+            Ok(ReplyInterpretation::Answer(ReplyMeaning::Menu(ApprovalReply::Deny(_)) | ReplyMeaning::Freeze(_)))
+        );
         if !exact && heard.is_ok() && !stops {
-            let text = "Nothing was decided: your mail program packed the text of your reply, so that it cannot be \
-                        taken at its word. Reply with plain text, or decide with `sluice approvals`. 3 still denies.";
-            return self.once(gw, post, &delivery, text).await;
+            let text = "Nothing was decided: your mail program changed the text of your reply, so its exact words \
+                        are not certain. Reply with plain text, or decide with `sluice approvals`. 3 still denies.";
+            return self.tell_once(gw, post, &delivery, text).await;
         }
         let meaning =
-            match replies::understand(gw, &question, Some(&delivery), &replies::Written::mail(&words, rest)).await {
-                Ok(Reading::Meant(meaning)) => meaning,
-                // A letter with what was understood is on its way.
-                Ok(Reading::ToConfirm) => return Ok(()),
-                Ok(Reading::Tell(text)) => return self.once(gw, post, &delivery, &text).await,
-                Ok(Reading::Unclear(unclear)) => {
-                    return self.once(gw, post, &delivery, &standing::repeat(&question, unclear)).await;
+            match replies::understand(gw, &question, Some(&delivery), &replies::WrittenReply::mail(&words, rest)).await
+            {
+                Ok(ReplyOutcome::Meant(meaning)) => meaning,
+                // A message with what was understood is on its way.
+                Ok(ReplyOutcome::ToConfirm) => return Ok(()),
+                Ok(ReplyOutcome::Tell(text)) => return self.tell_once(gw, post, &delivery, &text).await,
+                Ok(ReplyOutcome::Unclear(unclear)) => {
+                    return self.tell_once(gw, post, &delivery, &standing::repeat(&question, unclear)).await;
                 }
                 Err(no) => return Err(no.into()),
             };
-        let voice = Voice { by, channel: NAME, ceiling: Some(gw.config.approvals.email_ceiling) };
+        let voice = DecisionSource { by, channel: NAME, ceiling: Some(gw.config.approvals.email_ceiling) };
         let text = match deciding::decide(gw, &voice, &question, meaning).await {
-            Ok(Heard::Decided { .. }) => return Ok(()),
-            Ok(Heard::Waiting { have, need }) => format!("Noted: {have} of {need} people have said yes."),
-            Ok(Heard::Late(approval)) => format!("Nothing changed: it was already {}.", deciding::told(&approval)),
-            Ok(Heard::Frozen(scope)) => format!("Frozen: {scope}. Nothing of it starts any more."),
+            Ok(AnswerOutcome::Decided { .. }) => return Ok(()),
+            Ok(AnswerOutcome::Waiting { have, need }) => format!("Noted: {have} of {need} people have approved."),
+            Ok(AnswerOutcome::Late(approval)) => {
+                format!("Nothing changed: it was already {}.", deciding::describe_approval(&approval))
+            }
+            Ok(AnswerOutcome::Frozen(scope)) => {
+                format!("Frozen: {scope}. Nothing covered by it starts until it is unfrozen.")
+            }
             Err(no) if no.refusal.code().status() >= 500 => return Err(no.into()),
             Err(no) => format!("Nothing was decided: {}.", no.refusal),
         };
@@ -353,76 +394,90 @@ impl Inbox {
         Ok(())
     }
 
-    /// Asks once more, and only once: two programs that do not understand each other would write for ever.
-    async fn once(&self, gw: &Gateway, post: &dyn Post, delivery: &Delivery, text: &str) -> Result<(), Fault> {
+    /// Asks once more, and only once: two programs that do not understand each other would write to each other forever.
+    async fn tell_once(
+        &self,
+        gw: &Gateway,
+        post: &dyn ReplyNotifier,
+        delivery: &ApprovalDelivery,
+        text: &str,
+    ) -> Result<(), ChannelError> {
         let news = format!("menu:{}:{}", delivery.approval, short(&delivery.place));
-        if !gw.store.has_heard(NAME, &news).await? {
+        if !gw.store.has_channel_news(NAME, &news).await? {
             tell(post, delivery, text).await;
-            gw.store.hear(NAME, &news, None).await?;
+            gw.store.record_channel_news(NAME, &news, None).await?;
         }
         Ok(())
     }
 
-    /// Somebody we know answered something that takes no answer: a reminder, an outcome. They hear so, once an hour.
-    async fn lost(&self, gw: &Gateway, post: &dyn Post, from: &str) -> Result<(), Fault> {
+    /// A known person replied to a message that takes no answer: a reminder or an outcome. They are told so once an
+    /// hour.
+    async fn tell_nothing_decided(
+        &self,
+        gw: &Gateway,
+        post: &dyn ReplyNotifier,
+        from: &str,
+    ) -> Result<(), ChannelError> {
         let news = format!("lost:{}:{}", short(from), hour(gw));
-        if !gw.store.has_heard(NAME, &news).await? {
-            let text =
-                "Nothing was decided: please reply to the letter with the question itself, to the address it names.";
+        if !gw.store.has_channel_news(NAME, &news).await? {
+            let text = "Nothing was decided: please reply to the message that holds the approval request, at its \
+                        reply address.";
             post.tell(from, None, text).await;
-            gw.store.hear(NAME, &news, None).await?;
+            gw.store.record_channel_news(NAME, &news, None).await?;
         }
         Ok(())
     }
 
-    /// How often this mail has been tried, this time included.
-    fn tried(&self, uid: u32) -> u32 {
+    /// How often this mail has been tried, including this time.
+    fn count_attempt(&self, uid: u32) -> u32 {
         let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
         *tries = if tries.0 == uid { (uid, tries.1 + 1) } else { (uid, 1) };
         tries.1
     }
 
-    /// Whether somebody has guessed too often, in this hour or the last.
-    async fn is_locked(&self, gw: &Gateway, from: &str) -> Result<bool, Fault> {
+    /// Whether an address has sent too many wrong tokens, in this hour or the last.
+    async fn is_locked(&self, gw: &Gateway, from: &str) -> Result<bool, ChannelError> {
         for before in 0..2 {
-            if gw.store.has_heard(NAME, &wrong(gw, from, before, WRONG_TOKENS)).await? {
+            if gw.store.has_channel_news(NAME, &wrong(gw, from, before, WRONG_TOKENS)).await? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// A token of no letter to this person: an old one, or a guess. Guessing ends soon, and people are told.
-    async fn wrong_token(&self, gw: &Gateway, from: &str) -> Result<(), Fault> {
+    /// The token belongs to no message to this person: it is old, or a guess. After a few guesses people are alerted.
+    async fn record_wrong_token(&self, gw: &Gateway, from: &str) -> Result<(), ChannelError> {
         let mut count = 1;
-        while count < WRONG_TOKENS && gw.store.has_heard(NAME, &wrong(gw, from, 0, count)).await? {
+        while count < WRONG_TOKENS && gw.store.has_channel_news(NAME, &wrong(gw, from, 0, count)).await? {
             count += 1;
         }
-        gw.store.hear(NAME, &wrong(gw, from, 0, count), None).await?;
+        gw.store.record_channel_news(NAME, &wrong(gw, from, 0, count), None).await?;
         if count == WRONG_TOKENS {
-            let why = "wrong tokens in replies: somebody with a known address is guessing; it is not heard for an hour";
+            let why = "wrong tokens in replies from a known address: someone is guessing; replies from it are ignored \
+                       for an hour";
             let body = serde_json::json!({"channel": NAME, "why": why});
             let id = MessageId::mint(gw.ids.as_ref());
-            let message = Message { id, topic: "channel.locked".into(), severity: Severity::Critical, body };
+            let message =
+                OutboxMessage { id, topic: "channel.locked".into(), severity: MessageSeverity::Critical, body };
             gw.store.alert(message, Actor::Node(gw.store.node().clone())).await?;
         }
         Ok(())
     }
 }
 
-async fn tell(post: &dyn Post, delivery: &Delivery, text: &str) {
+async fn tell(post: &dyn ReplyNotifier, delivery: &ApprovalDelivery, text: &str) {
     post.tell(&delivery.place, delivery.message.as_deref(), text).await;
 }
 
-/// The one address a mail is from.
-fn sender(read: &Read) -> Result<String, Unheard> {
+/// The one sender address of a mail.
+fn sender(read: &ReplyMailFacts) -> Result<String, MailReplyError> {
     match (read.from_headers, read.from.as_slice()) {
         (1, [one]) => Ok(one.to_lowercase()),
-        _ => Err(Unheard::Because("email.from_header")),
+        _ => Err(MailReplyError::Because("email.from_header")),
     }
 }
 
-/// The name of the so-manieth wrong token of an address in an hour.
+/// The name of the n-th wrong token of an address in an hour.
 fn wrong(gw: &Gateway, from: &str, hours_before: i64, count: u32) -> String {
     format!("wrong:{}:{}:{count}", short(from), hour(gw) - hours_before)
 }
@@ -435,8 +490,8 @@ fn short(text: &str) -> String {
     hex::encode(Sha256::digest(text.to_lowercase()).get(..8).unwrap_or_default())
 }
 
-/// A day as IMAP writes it: `05-Nov-2026`.
-fn day(at: sluice_core::Timestamp) -> String {
+/// A date in IMAP format: `05-Nov-2026`.
+fn day(at: sluice_core::UtcMillis) -> String {
     let at = jiff::Timestamp::from_millisecond(at.as_millis()).unwrap_or_default();
     at.to_zoned(jiff::tz::TimeZone::UTC).strftime("%d-%b-%Y").to_string()
 }
@@ -445,15 +500,15 @@ fn day(at: sluice_core::Timestamp) -> String {
 mod tests {
     use super::*;
 
-    fn inbox() -> Inbox {
+    fn inbox() -> ReplyMailbox {
         let text = "email: {smtp_host: localhost, from: gate@example.test, reply_to: replies@example.test, \
                     imap_host: localhost, imap_secret: replies, dns: [\"127.0.0.1:53\"]}\n";
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("sluice.yaml");
         std::fs::write(&file, text).unwrap();
-        let around = crate::config::Around { here: folder.path().to_owned(), ..Default::default() };
+        let around = crate::config::ConfigContext { here: folder.path().to_owned(), ..Default::default() };
         let (config, _) = crate::config::Config::load(Some(&file), &[], &around).unwrap();
-        Inbox::new(&config.email, None).unwrap().unwrap()
+        ReplyMailbox::new(&config.email, None).unwrap().unwrap()
     }
 
     #[tokio::test]
@@ -486,6 +541,6 @@ mod tests {
 
     #[test]
     fn a_day_is_written_as_the_protocol_wants_it() {
-        assert_eq!(day(sluice_core::Timestamp::from_millis(1_795_000_000_000)), "18-Nov-2026");
+        assert_eq!(day(sluice_core::UtcMillis::from_millis(1_795_000_000_000)), "18-Nov-2026");
     }
 }

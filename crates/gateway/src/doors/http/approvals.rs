@@ -1,79 +1,81 @@
-//! Questions and their answers. GET never decides.
+//! Approvals and their decisions. GET never decides.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use sluice_core::approval::Answer;
-use sluice_core::approval::allowance::{Allowance, Asker, Covers, Scope, Session, Standing};
+use sluice_core::approval::ApprovalAnswer;
+use sluice_core::approval::allowance::{
+    Allowance, AllowanceCoverage, AllowanceScope, AllowanceSession, AllowanceState, ApprovalRequester,
+};
 use sluice_core::refusal::Code;
 use sluice_core::{AgentName, ApprovalId, HoldId};
-use sluice_store::{ApprovalFilter, Card, Choice, Ruling, Store};
+use sluice_store::{ApprovalCard, ApprovalFilter, ApprovalRuling, BatchChoice, Store};
 
 use super::channels;
 use super::gate;
-use super::reply::Reply;
-use super::route::Visit;
-use super::views::failing::{self, Audience};
-use super::views::{ApprovalView, HoldView, Page, ReasonView};
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use super::views::failing::{self, FailureAudience};
+use super::views::{ApprovalView, HoldView, ListPage, ReasonView};
 use crate::gate::amending;
-use crate::gate::deciding::{self, Heard, Question, Said, Voice};
-use crate::{Gateway, No};
+use crate::gate::deciding::{self, AnswerOutcome, ApprovalRequest, DecisionSource, SubmittedDecision};
+use crate::{CallError, Gateway};
 
 /// Most writes of a card in one answer; `from` gives the others.
 const SHOWN: usize = 100;
-/// Most bytes of actions in one answer, unless one alone is larger.
+/// Most bytes of actions in one answer, unless a single action is larger.
 const LARGEST: usize = 8 << 20;
 /// The longest note, in characters.
 const LONGEST_NOTE: usize = 4_000;
 
-/// Every state a question can be in.
+/// Every state that an approval can be in.
 const STATES: [&str; 9] =
     ["pending", "approved", "consumed", "denied", "superseded", "expired", "withdrawn", "lapsed", "revoked"];
 
 /// `GET /v1/approvals`.
-pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn list(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     if visit.visitor()?.agent().is_some() {
         return gate::own(visit).await;
     }
     let limit = visit.limit()?;
-    let after: Option<ApprovalId> = visit.asked("cursor")?;
+    let after: Option<ApprovalId> = visit.query_param("cursor")?;
     let state = state(&visit)?;
-    let filter = ApprovalFilter { state, agent: visit.asked::<AgentName>("agent")? };
+    let filter = ApprovalFilter { state, agent: visit.query_param::<AgentName>("agent")? };
     let found = visit.store.approvals_page(filter, after, limit + 1).await?;
-    let cards = found.into_iter().map(|approval| Card { approval, items: Vec::new() });
+    let cards = found.into_iter().map(|approval| ApprovalCard { approval, items: Vec::new() });
     let views = cards.map(|card| ApprovalView::of(&card, Vec::new())).collect();
-    Ok(Reply::json(200, &Page::of(views, limit, |view: &ApprovalView| view.approval_id.clone())))
+    Ok(HttpReply::json(200, &ListPage::of(views, limit, |view: &ApprovalView| view.approval_id.clone())))
 }
 
 /// The state a list is filtered by.
-pub(super) fn state(visit: &Visit) -> Result<Option<&'static str>, No> {
-    let refuse = || No::saying(Code::DoorParameter, &format!("state is one of {}", STATES.join(", ")));
-    match visit.asked::<String>("state")? {
+pub(super) fn state(visit: &RoutedRequest) -> Result<Option<&'static str>, CallError> {
+    let refuse = || CallError::with_text(Code::DoorParameter, &format!("state is one of {}", STATES.join(", ")));
+    match visit.query_param::<String>("state")? {
         None => Ok(None),
         Some(word) => STATES.into_iter().find(|known| *known == word).map(Some).ok_or_else(refuse),
     }
 }
 
 /// `GET /v1/approvals/{approval_id}`.
-pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn show(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     if visit.visitor()?.agent().is_some() {
         return gate::show(visit).await;
     }
     let id = named(&visit)?;
     gate::wait(&visit, id).await?;
     let card = find(&visit.store, id).await?;
-    let from = visit.asked::<usize>("from")?.unwrap_or(0);
+    let from = visit.query_param::<usize>("from")?.unwrap_or(0);
     let mut view = with_writes(&visit.gw, &visit.store, &card, from).await?;
     view.deliveries = channels::deliveries(&visit.gw, &visit.store, &card).await?;
     if card.approval.state.is_open() {
-        let question = Question::read(&visit.gw, card.approval.id).await?;
+        let question = ApprovalRequest::read(&visit.gw, card.approval.id).await?;
         view.risk = Some(question.risk().as_str().to_owned());
         view.standing = question.offers.iter().zip(1..).map(|(offer, n)| offer.view(n)).collect();
     }
-    Ok(Reply::json(200, &view))
+    Ok(HttpReply::json(200, &view))
 }
 
-/// A question with a page of its writes, whole, from this place on.
-async fn with_writes(gw: &Gateway, store: &Store, card: &Card, from: usize) -> Result<ApprovalView, No> {
+/// An approval with a page of its writes, in full, starting at this position.
+async fn with_writes(gw: &Gateway, store: &Store, card: &ApprovalCard, from: usize) -> Result<ApprovalView, CallError> {
     let (mut writes, mut bytes) = (Vec::new(), 0);
     for item in card.items.iter().skip(from).take(SHOWN) {
         if let Some(hold) = store.hold(item.hold).await? {
@@ -81,18 +83,18 @@ async fn with_writes(gw: &Gateway, store: &Store, card: &Card, from: usize) -> R
             if bytes > LARGEST && !writes.is_empty() {
                 break;
             }
-            let targets = store.targets_of(hold.id).await?;
-            let reason = store.reason_of(hold.id).await?;
+            let targets = store.hold_targets(hold.id).await?;
+            let reason = store.hold_reason(hold.id).await?;
             let service = gw.services.for_service(&hold.service).ok();
-            let about = service.map(|service| service.described(&hold.action)).unwrap_or_default();
-            let failing = failing::failing(store, &hold, Audience::Person).await?;
+            let about = service.map(|service| service.describe_targets(&hold.action)).unwrap_or_default();
+            let failing = failing::failing(store, &hold, FailureAudience::Person).await?;
             writes.push(HoldView { about, reason, failing, ..HoldView::whole(&hold, targets) });
         }
     }
     let mut view = ApprovalView::of(card, writes);
-    view.asked_because = store.asked_because(card.approval.id).await?.iter().map(ReasonView::from).collect();
-    if let Some(filed) = store.requested(card.approval.id).await? {
-        view.request = Some(gate::wish(&filed));
+    view.asked_because = store.approval_reasons(card.approval.id).await?.iter().map(ReasonView::from).collect();
+    if let Some(filed) = store.client_request(card.approval.id).await? {
+        view.request = Some(gate::request_json(&filed));
     }
     Ok(view)
 }
@@ -100,21 +102,20 @@ async fn with_writes(gw: &Gateway, store: &Store, card: &Card, from: usize) -> R
 /// A decision.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Decide {
-    /// `approve`, `deny`, `session`, `always`, `modify` for one write or request; `choose` for a question with options;
-    /// `approve_all`, `approve_first`, `approve_these`, `deny`
-    /// for a batch.
-    pub decision: DecideWord,
-    /// What the person writes along.
+pub struct DecideApprovalBody {
+    /// `approve`, `deny`, `session`, `always`, `modify` for one write or request; `choose` for a request with options;
+    /// `approve_all`, `approve_first`, `approve_these`, `deny` for a batch.
+    pub decision: DecisionKind,
+    /// A note of the person.
     #[serde(default)]
     pub note: Option<String>,
-    /// How many writes they saw, for `approve_all`.
+    /// How many writes the person saw, for `approve_all`.
     #[serde(default)]
     pub seen: Option<u32>,
-    /// How many, for `approve_first`.
+    /// How many of the first writes, for `approve_first`.
     #[serde(default)]
     pub first: Option<u32>,
-    /// Which, for `approve_these`.
+    /// The ids of the writes to approve, for `approve_these`.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub buffer_ids: Vec<HoldId>,
@@ -125,15 +126,15 @@ pub struct Decide {
     /// The changed text, for `modify` of a request.
     #[serde(default)]
     pub text: Option<String>,
-    /// Which of the bounds in `standing` an answer `session` or `always` has; 1, the narrowest, if left out.
+    /// Which of the bounds in `standing` an answer `session` or `always` has; by default 1, the narrowest.
     #[serde(default)]
     pub bound: Option<u32>,
-    /// The digest of what they were shown, for one write.
+    /// The digest of what the person was shown, for one write.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub digest: Option<sluice_core::Digest>,
-    /// The digests of the writes they were shown, for a batch. Nothing else is approved: if the card has grown since,
-    /// the decision is refused with `approval.grown`.
+    /// The digests of the writes that the person was shown, for a batch. Nothing else is approved: if the card has
+    /// grown since, the decision is refused with `approval.grown`.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub digests: Vec<sluice_core::Digest>,
@@ -142,88 +143,91 @@ pub struct Decide {
 /// What a person can decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum DecideWord {
-    /// Yes, once.
+pub enum DecisionKind {
+    /// Approves once.
     Approve,
-    /// No.
+    /// Denies.
     Deny,
-    /// Yes, and for the rest of the session.
+    /// Approves, and allows the same for the rest of the session.
     Session,
-    /// Yes, from now on.
+    /// Approves, and allows the same from now on.
     Always,
-    /// All of a batch.
+    /// Approves all writes of a batch.
     ApproveAll,
-    /// The first of a batch.
+    /// Approves the first writes of a batch.
     ApproveFirst,
-    /// Some of a batch.
+    /// Approves some writes of a batch.
     ApproveThese,
-    /// Something else instead: other arguments of a write, or another text of a request.
+    /// Replaces the action: other arguments of a write, or another text of a request.
     Modify,
-    /// One of the choices of a question, by its letter in `note`, or an answer of one's own there.
+    /// Chooses one of the options of a request, by its letter in `note`, or gives an own answer there.
     Choose,
 }
 
 /// `POST /v1/approvals/{approval_id}/decision`.
-pub(super) async fn decide(mut visit: Visit) -> Result<Reply, No> {
-    let mut body: Decide = visit.take()?;
+pub(super) async fn decide(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let mut body: DecideApprovalBody = visit.parse_body()?;
     if body.note.as_ref().is_some_and(|note| note.chars().count() > LONGEST_NOTE) {
-        return Err(No::saying(Code::DoorParameter, "a note has at most 4000 characters"));
+        return Err(CallError::with_text(Code::DoorParameter, "a note has at most 4000 characters"));
     }
-    if body.bound.is_some() && !matches!(body.decision, DecideWord::Session | DecideWord::Always) {
-        return Err(No::saying(Code::DoorParameter, "a bound belongs to `session` or `always`"));
+    if body.bound.is_some() && !matches!(body.decision, DecisionKind::Session | DecisionKind::Always) {
+        return Err(CallError::with_text(Code::DoorParameter, "a bound belongs to `session` or `always`"));
     }
     whole(&body)?;
     let gw = std::sync::Arc::clone(&visit.gw);
-    // A no must not wait for ordinary work, neither before it counts nor after.
-    let store = gw.store.asked_to_stop();
-    let question = Question::read(&gw, named(&visit)?).await?;
-    let heard = if body.decision == DecideWord::Modify && question.filed.is_none() {
+    // A denial must not wait for ordinary work, neither before it counts nor after.
+    let store = gw.store.with_stop_reads();
+    let question = ApprovalRequest::read(&gw, named(&visit)?).await?;
+    let heard = if body.decision == DecisionKind::Modify && question.filed.is_none() {
         let arguments = body.arguments.take().ok_or_else(|| need("arguments"))?;
         amending::amend(&gw, visit.actor()?, &question, arguments).await?
     } else {
-        let voice = Voice { by: visit.actor()?, channel: "api", ceiling: None };
+        let voice = DecisionSource { by: visit.actor()?, channel: "api", ceiling: None };
         let shown = body.digest.into_iter().chain(std::mem::take(&mut body.digests)).collect();
-        let said = Said { ruling: ruling(&body)?, shown, bound: body.bound };
+        let said = SubmittedDecision { ruling: ruling(&body)?, shown, bound: body.bound };
         deciding::rule(&gw, &voice, &question, said).await?
     };
     match heard {
-        Heard::Decided { approval, .. } => {
-            let card = Card { approval, items: question.card.items };
-            Ok(Reply::json(200, &with_writes(&gw, &store, &card, 0).await?))
+        AnswerOutcome::Decided { approval, .. } => {
+            let card = ApprovalCard { approval, items: question.card.items };
+            Ok(HttpReply::json(200, &with_writes(&gw, &store, &card, 0).await?))
         }
-        Heard::Waiting { .. } => Ok(Reply::json(202, &with_writes(&gw, &store, &question.card, 0).await?)),
-        Heard::Late(approval) => {
-            let text = format!("already {}", deciding::told(&approval));
-            Err(No { other: Some(approval.id.to_string()), ..No::saying(Code::ApprovalAlreadyDecided, &text) })
+        AnswerOutcome::Waiting { .. } => Ok(HttpReply::json(202, &with_writes(&gw, &store, &question.card, 0).await?)),
+        AnswerOutcome::Late(approval) => {
+            let text = format!("already {}", deciding::describe_approval(&approval));
+            Err(CallError {
+                other: Some(approval.id.to_string()),
+                ..CallError::with_text(Code::ApprovalAlreadyDecided, &text)
+            })
         }
-        Heard::Frozen(_) => Err(No::new(Code::ApprovalNotOffered)),
+        AnswerOutcome::Frozen(_) => Err(CallError::new(Code::ApprovalNotOffered)),
     }
 }
 
-/// The question that a path names. What looks like an id and is none of ours names nothing.
-fn named(visit: &Visit) -> Result<ApprovalId, No> {
-    visit.part("approval_id").map_err(|no: No| match visit.part::<String>("approval_id") {
-        Ok(text) if text.starts_with("appr_") => No::new(Code::ApprovalNotFound),
+/// The approval that a path names. An id in a wrong form names no approval.
+fn named(visit: &RoutedRequest) -> Result<ApprovalId, CallError> {
+    visit.path_param("approval_id").map_err(|no: CallError| match visit.path_param::<String>("approval_id") {
+        Ok(text) if text.starts_with("appr_") => CallError::new(Code::ApprovalNotFound),
         _ => no,
     })
 }
 
-fn need(what: &str) -> No {
-    No::saying(Code::SchemaMissingArgument, &format!("this decision needs `{what}`"))
+fn need(what: &str) -> CallError {
+    CallError::with_text(Code::SchemaMissingArgument, &format!("this decision needs `{what}`"))
 }
 
-/// Refuses what an answer does not take: an approval that leaves out half of what was said is none. A denial counts.
-fn whole(body: &Decide) -> Result<(), No> {
+/// Refuses fields that a decision does not take: an approval must not ignore a part of the request. A denial counts.
+fn whole(body: &DecideApprovalBody) -> Result<(), CallError> {
     let word = body.decision;
     let unwanted = [
-        ("text", body.text.is_some() && word != DecideWord::Modify),
-        ("arguments", body.arguments.is_some() && word != DecideWord::Modify),
-        ("note", body.note.is_some() && word == DecideWord::Modify),
-        ("first", body.first.is_some() && word != DecideWord::ApproveFirst),
-        ("buffer_ids", !body.buffer_ids.is_empty() && word != DecideWord::ApproveThese),
+        ("text", body.text.is_some() && word != DecisionKind::Modify),
+        ("arguments", body.arguments.is_some() && word != DecisionKind::Modify),
+        ("note", body.note.is_some() && word == DecisionKind::Modify),
+        ("first", body.first.is_some() && word != DecisionKind::ApproveFirst),
+        ("buffer_ids", !body.buffer_ids.is_empty() && word != DecisionKind::ApproveThese),
     ];
     match unwanted.into_iter().find(|(_, there)| *there) {
-        Some((name, _)) if word != DecideWord::Deny => Err(No::saying(
+        Some((name, _)) if word != DecisionKind::Deny => Err(CallError::with_text(
             Code::DoorParameter,
             &format!("this decision does not take `{name}`, so nothing was decided"),
         )),
@@ -231,66 +235,71 @@ fn whole(body: &Decide) -> Result<(), No> {
     }
 }
 
-fn ruling(body: &Decide) -> Result<Ruling, No> {
-    let answer = |answer: Answer| {
-        let answer = if body.note.is_some() && answer == Answer::Once { Answer::Note } else { answer };
-        Ruling::Allow { answer, note: body.note.clone() }
+fn ruling(body: &DecideApprovalBody) -> Result<ApprovalRuling, CallError> {
+    let answer = |answer: ApprovalAnswer| {
+        let answer = if body.note.is_some() && answer == ApprovalAnswer::Once { ApprovalAnswer::Note } else { answer };
+        ApprovalRuling::Allow { answer, note: body.note.clone() }
     };
     Ok(match body.decision {
-        DecideWord::Approve => answer(Answer::Once),
-        DecideWord::Session => answer(Answer::Session),
-        DecideWord::Always => answer(Answer::Always),
-        DecideWord::Deny => Ruling::Deny { note: body.note.clone() },
-        DecideWord::Modify => Ruling::Reword(body.text.clone().ok_or_else(|| need("text"))?),
-        DecideWord::Choose => {
-            Ruling::Allow { answer: Answer::Note, note: Some(body.note.clone().ok_or_else(|| need("note"))?) }
+        DecisionKind::Approve => answer(ApprovalAnswer::Once),
+        DecisionKind::Session => answer(ApprovalAnswer::Session),
+        DecisionKind::Always => answer(ApprovalAnswer::Always),
+        DecisionKind::Deny => ApprovalRuling::Deny { note: body.note.clone() },
+        DecisionKind::Modify => ApprovalRuling::Reword(body.text.clone().ok_or_else(|| need("text"))?),
+        DecisionKind::Choose => ApprovalRuling::Allow {
+            answer: ApprovalAnswer::Note,
+            note: Some(body.note.clone().ok_or_else(|| need("note"))?),
+        },
+        DecisionKind::ApproveAll => {
+            ApprovalRuling::Choose(BatchChoice::All { seen: body.seen.ok_or_else(|| need("seen"))? })
         }
-        DecideWord::ApproveAll => Ruling::Choose(Choice::All { seen: body.seen.ok_or_else(|| need("seen"))? }),
-        DecideWord::ApproveFirst => Ruling::Choose(Choice::First(body.first.ok_or_else(|| need("first"))?)),
-        DecideWord::ApproveThese if body.buffer_ids.is_empty() => return Err(need("buffer_ids")),
-        DecideWord::ApproveThese => Ruling::Choose(Choice::These(body.buffer_ids.clone())),
+        DecisionKind::ApproveFirst => {
+            ApprovalRuling::Choose(BatchChoice::First(body.first.ok_or_else(|| need("first"))?))
+        }
+        DecisionKind::ApproveThese if body.buffer_ids.is_empty() => return Err(need("buffer_ids")),
+        DecisionKind::ApproveThese => ApprovalRuling::Choose(BatchChoice::These(body.buffer_ids.clone())),
     })
 }
 
-async fn find(store: &Store, id: ApprovalId) -> Result<Card, No> {
-    store.approval(id).await?.ok_or_else(|| No::new(Code::ApprovalNotFound))
+async fn find(store: &Store, id: ApprovalId) -> Result<ApprovalCard, CallError> {
+    store.approval(id).await?.ok_or_else(|| CallError::new(Code::ApprovalNotFound))
 }
 
 /// `GET /v1/allowances`.
-pub(super) async fn allowances(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn allowances(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let limit = visit.limit()?;
     let found = visit.gw.store.allowances(limit).await?;
     let data: Vec<serde_json::Value> = found.iter().map(allowance_json).collect();
-    Ok(Reply::json(200, &Page { data, next_cursor: None, has_more: false }))
+    Ok(HttpReply::json(200, &ListPage { data, next_cursor: None, has_more: false }))
 }
 
 pub(super) fn allowance_json(allowance: &Allowance) -> serde_json::Value {
     let covers = match &allowance.covers {
-        Covers::ActionType(text) => text.clone(),
-        Covers::Capability(name) => name.to_string(),
-        Covers::Below(name) => format!("{name}.*"),
+        AllowanceCoverage::ActionType(text) => text.clone(),
+        AllowanceCoverage::Capability(name) => name.to_string(),
+        AllowanceCoverage::Below(name) => format!("{name}.*"),
     };
     let asker = match &allowance.asker {
-        Asker::Agent(name) => format!("agent:{name}"),
-        Asker::Client(id) => format!("client:{id}"),
+        ApprovalRequester::Agent(name) => format!("agent:{name}"),
+        ApprovalRequester::Client(id) => format!("client:{id}"),
     };
     let (scope, rule_id, session_id) = match &allowance.scope {
-        Scope::Session { session: Session::Issued(id) } => ("session", None, Some(id.to_string())),
-        Scope::Session { session: Session::Claimed(text) } => ("session", None, Some(text.clone())),
-        Scope::Standing { rule } => ("always", Some(rule.to_string()), None),
+        AllowanceScope::Session { session: AllowanceSession::Issued(id) } => ("session", None, Some(id.to_string())),
+        AllowanceScope::Session { session: AllowanceSession::Claimed(text) } => ("session", None, Some(text.clone())),
+        AllowanceScope::Standing { rule } => ("always", Some(rule.to_string()), None),
     };
     serde_json::json!({
         "allowance_id": allowance.id, "rule_id": rule_id, "session_id": session_id, "scope": scope, "asker": asker, "covers": covers,
-        "bound": allowance.words(), "given_at": allowance.given_at.to_string(),
+        "bound": allowance.describe(), "given_at": allowance.given_at.to_string(),
         "expires_at": allowance.bounds.expires_at.map(|at| at.to_string()), "uses_left": allowance.bounds.uses_left,
         "uses": allowance.used.times, "last_used_at": allowance.used.last.map(|at| at.to_string()),
-        "active": allowance.standing == Standing::Active,
+        "active": allowance.standing == AllowanceState::Active,
     })
 }
 
 /// `DELETE /v1/allowances/{allowance_id}`.
-pub(super) async fn revoke(visit: Visit) -> Result<Reply, No> {
-    visit.gw.store.revoke(visit.part("allowance_id")?, visit.actor()?).await?;
-    visit.gw.events.wrote();
-    Ok(Reply::nothing())
+pub(super) async fn revoke(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    visit.gw.store.revoke_allowance(visit.path_param("allowance_id")?, visit.actor()?).await?;
+    visit.gw.events.notify_written();
+    Ok(HttpReply::nothing())
 }

@@ -1,24 +1,24 @@
 //! The body of a request as the type its handler takes.
 //!
-//! Takes JSON; gives the typed value, or which field is not what it should be. Promise: a body is an object with named
-//! fields: a list of values in the order of the fields is none. What is said names fields and kinds, never values.
+//! Takes JSON; gives the typed value, or the name of the wrong field. Promise: a body is an object with named
+//! fields, and never a list of values in the order of the fields. Errors name fields and kinds, never values.
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _};
 use serde_json::Value;
 use sluice_core::refusal::{Code, Refusal};
 
-use crate::No;
+use crate::CallError;
 
 /// Reads a body.
 ///
 /// # Errors
-/// When it is not what the handler takes.
-pub(super) fn read<T: DeserializeOwned>(body: Value) -> Result<T, No> {
-    let wrong = |text: &str| No::from(Refusal::new(Code::SchemaWrongType).with_text(text));
+/// When it does not have the form that the handler takes.
+pub(super) fn read<T: DeserializeOwned>(body: Value) -> Result<T, CallError> {
+    let wrong = |text: &str| CallError::from(Refusal::new(Code::SchemaWrongType).with_text(text));
     if !body.is_object() {
         return Err(wrong("the body of this request is an object with named fields"));
     }
-    // Bodies are small, and a copy is needed only to say what is wrong with one.
+    // Bodies are small, and the copy is only used to report an error.
     let copy = body.clone();
     serde_json::from_value(body).map_err(|error| wrong(&said::<T>(&copy, &error.to_string())))
 }
@@ -32,7 +32,7 @@ pub(super) fn object<'de, D: Deserializer<'de>, T: DeserializeOwned>(reader: D) 
     }
 }
 
-/// What a reader of JSON complains about, with the field and without the value it complains about.
+/// The error of the JSON reader, with the field and without the value.
 fn said<T: DeserializeOwned>(body: &Value, error: &str) -> String {
     let cut = error.split(", expected").next().unwrap_or(error);
     if !cut.starts_with("invalid value") && !cut.starts_with("invalid type") && !cut.starts_with("invalid length") {
@@ -40,7 +40,7 @@ fn said<T: DeserializeOwned>(body: &Value, error: &str) -> String {
     }
     let expected = error.split_once(", expected").map_or("", |(_, rest)| rest);
     let name = culprit::<T>(body, &[]).map_or_else(|| "a field of the request".to_owned(), |name| format!("`{name}`"));
-    format!("{name} is not what it should be: expected{expected}")
+    format!("{name} is not valid: expected{expected}")
 }
 
 /// The field that cannot be read, found by reading each one alone.
@@ -51,7 +51,7 @@ fn culprit<T: DeserializeOwned>(body: &Value, path: &[&str]) -> Option<String> {
         let alone = only(body, &path)?;
         let Err(error) = serde_json::from_value::<T>(alone) else { continue };
         let error = error.to_string();
-        // A field that is missing was named already; what is wrong here is a kind.
+        // A missing field was already named; what is left to find is a wrong kind.
         if error.starts_with("invalid") {
             let plain = |key: &&str| key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
             let inner = if path.len() < 4 { culprit::<T>(body, &path) } else { None };
@@ -61,7 +61,7 @@ fn culprit<T: DeserializeOwned>(body: &Value, path: &[&str]) -> Option<String> {
     None
 }
 
-/// The body with this one field in it.
+/// The body with only this field.
 fn only(body: &Value, path: &[&str]) -> Option<Value> {
     let value = path.iter().try_fold(body, |value, key| value.get(key))?.clone();
     Some(path.iter().rev().fold(value, |value, key| Value::Object([((*key).to_owned(), value)].into_iter().collect())))
@@ -93,17 +93,11 @@ mod tests {
     fn what_is_wrong_is_said_with_its_field_and_without_its_value() {
         let said = |body: Value| read::<Body>(body).unwrap_err().refusal.to_string();
         for (body, text) in [
-            (json!({"name": "a", "count": "s3cret"}), "`count` is not what it should be: expected u32"),
-            (json!({"name": 4_711}), "`name` is not what it should be: expected a string"),
-            (
-                json!({"name": "a", "place": {"street": 4_711}}),
-                "`place.street` is not what it should be: expected a string",
-            ),
+            (json!({"name": "a", "count": "s3cret"}), "`count` is not valid: expected u32"),
+            (json!({"name": 4_711}), "`name` is not valid: expected a string"),
+            (json!({"name": "a", "place": {"street": 4_711}}), "`place.street` is not valid: expected a string"),
             (json!({"count": 1}), "missing field `name`"),
-            (
-                json!({"name": "a", "place": ["s3cret"]}),
-                "`place` is not what it should be: expected an object with named fields",
-            ),
+            (json!({"name": "a", "place": ["s3cret"]}), "`place` is not valid: expected an object with named fields"),
             (json!(["a", 1]), "the body of this request is an object with named fields"),
             (json!("a"), "the body of this request is an object with named fields"),
         ] {

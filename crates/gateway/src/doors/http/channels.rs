@@ -1,54 +1,58 @@
-//! Channels to people: how they are, a test message, and what became of each letter about a question.
+//! Channels to people: their condition, a test message, and the delivery state of each message about an approval.
 //!
-//! Takes the configuration and what is on record; gives states and reasons without content. Promise: every letter has a
-//! state: queued, sent, retrying or refused; a refusal says why in our own words, never in those of the server.
+//! Takes the configuration and what is recorded; gives states and reasons without content. Promise: every message has a
+//! state: queued, sent, retrying or refused; a refusal gives the reason in our own words, never in those of the server.
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use sluice_core::approval::Subject;
+use sluice_core::approval::ApprovalSubject;
 use sluice_core::refusal::Code;
-use sluice_store::{Card, Delivery, Store};
+use sluice_store::{ApprovalCard, ApprovalDelivery, Store};
 
-use super::reply::Reply;
-use super::route::Visit;
-use super::status::{self, ChannelStatus};
-use super::views::Page;
-use crate::channels::{self, Channel, Fault};
-use crate::{Gateway, No};
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use super::status::{self, ChannelStatusView};
+use super::views::ListPage;
+use crate::channels::{self, Channel, ChannelError};
+use crate::{CallError, Gateway};
 
-/// What became of the letters to one place about one question.
+/// The delivery state of the messages to one place about one approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DeliveryView {
-    /// Over which channel.
+    /// The channel that is used.
     pub channel: String,
-    /// To which chat or address.
+    /// The chat or address.
     pub place: String,
     /// `queued`, `sent`, `retrying` or `refused`. A refusal is final.
     pub state: String,
-    /// Why it was refused, or is not taken yet.
+    /// Why it was refused, or is not accepted yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How often it was tried.
+    /// How often delivery was tried.
     pub attempts: usize,
     /// When it was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<String>,
-    /// When it is tried again.
+    /// When delivery is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_try_at: Option<String>,
-    /// Whether the letter asks a person to confirm an answer of theirs.
+    /// Whether the message asks a person to confirm their answer.
     pub asks_to_confirm: bool,
 }
 
-/// What became of each letter about a question.
-pub(super) async fn deliveries(gw: &Gateway, store: &Store, card: &Card) -> Result<Vec<DeliveryView>, No> {
+/// The delivery state of each message about an approval.
+pub(super) async fn deliveries(
+    gw: &Gateway,
+    store: &Store,
+    card: &ApprovalCard,
+) -> Result<Vec<DeliveryView>, CallError> {
     let mut views: Vec<DeliveryView> = Vec::new();
     for one in store.deliveries(card.approval.id).await? {
         let same = |view: &&mut DeliveryView| {
             let place = view.channel == one.channel && view.place == one.place;
             place && view.asks_to_confirm == one.proposal.is_some()
         };
-        // Attempts come in their order: the last one says how it stands.
+        // Attempts are in order: the last one has the current state.
         match views.iter_mut().find(same) {
             Some(view) => *view = DeliveryView { attempts: view.attempts + 1, ..of(&one) },
             None => views.push(of(&one)),
@@ -75,7 +79,7 @@ pub(super) async fn deliveries(gw: &Gateway, store: &Store, card: &Card) -> Resu
     Ok(views)
 }
 
-fn of(delivery: &Delivery) -> DeliveryView {
+fn of(delivery: &ApprovalDelivery) -> DeliveryView {
     let state = match (&delivery.message, delivery.shown.as_str()) {
         (Some(_), _) => "sent",
         (None, "refused") => "refused",
@@ -94,11 +98,11 @@ fn of(delivery: &Delivery) -> DeliveryView {
     }
 }
 
-/// Where a question goes first: to the place its request names, or to everyone who is not kept for later.
-async fn planned(gw: &Gateway, store: &Store, card: &Card) -> Result<Vec<(String, String)>, No> {
+/// Where an approval request is sent first: to the place it names, or to everyone who is not kept for later.
+async fn planned(gw: &Gateway, store: &Store, card: &ApprovalCard) -> Result<Vec<(String, String)>, CallError> {
     let names = channels::names(&gw.config);
-    if card.approval.subject == Subject::Request
-        && let Some(filed) = store.requested(card.approval.id).await?
+    if card.approval.subject == ApprovalSubject::Request
+        && let Some(filed) = store.client_request(card.approval.id).await?
         && let (Some(channel), Some(place)) = (filed.request.channel, filed.request.place)
     {
         return Ok(vec![(channel, place)]);
@@ -113,69 +117,72 @@ async fn planned(gw: &Gateway, store: &Store, card: &Card) -> Result<Vec<(String
 }
 
 /// `GET /v1/channels`.
-pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn list(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let data = status::channels(&visit.gw);
-    Ok(Reply::json(200, &Page::<ChannelStatus> { data, next_cursor: None, has_more: false }))
+    Ok(HttpReply::json(200, &ListPage::<ChannelStatusView> { data, next_cursor: None, has_more: false }))
 }
 
-/// How a test of a channel went.
+/// The result of a channel test.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ChannelTest {
+pub struct ChannelTestView {
     /// The channel.
     pub name: String,
-    /// Whether every person it reaches got the message, and it reaches anybody.
+    /// Whether the channel reaches at least one person, and every person got the message.
     pub ok: bool,
-    /// Each person it reaches.
-    pub people: Vec<PersonTest>,
+    /// The result for each person that the channel reaches.
+    pub people: Vec<PersonTestView>,
 }
 
-/// How a test message to one person went.
+/// The result of a test message to one person.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct PersonTest {
-    /// Who.
+pub struct PersonTestView {
+    /// The name of the person.
     pub person: String,
-    /// In which chat or at which address.
+    /// The chat or address that it was sent to.
     pub place: String,
     /// `sent`, `refused` or `not_taken`.
     pub state: String,
-    /// Why not.
+    /// Why it was not sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 /// `POST /v1/channels/{name}/test`.
-pub(super) async fn test(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn test(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let gw = &visit.gw;
-    let name: String = visit.part("name")?;
+    let name: String = visit.path_param("name")?;
     let names = channels::names(&gw.config);
     let missing = || {
-        let known =
-            if names.is_empty() { "none is set up".to_owned() } else { format!("there is {}", names.join(", ")) };
-        No::saying(Code::StoreNotFound, &format!("there is no such channel; {known}"))
+        let known = if names.is_empty() {
+            "no channel is set up".to_owned()
+        } else {
+            format!("the channels are {}", names.join(", "))
+        };
+        CallError::with_text(Code::StoreNotFound, &format!("there is no such channel; {known}"))
     };
-    let broken = |why: String| No::saying(Code::GatewayUnavailable, &why);
+    let broken = |why: String| CallError::with_text(Code::GatewayUnavailable, &why);
     let channel = channels::configured(&gw.config).map_err(broken)?.into_iter().find(|channel| channel.name() == name);
     let channel = channel.ok_or_else(missing)?;
     let mut people = Vec::new();
     for person in &gw.config.approvals.people {
         let Some(place) = person.place(channel.name()) else { continue };
         let (state, reason) = say(gw, channel.as_ref(), &place).await;
-        people.push(PersonTest { person: person.name.to_string(), place, state: state.into(), reason });
+        people.push(PersonTestView { person: person.name.to_string(), place, state: state.into(), reason });
     }
     let ok = !people.is_empty() && people.iter().all(|one| one.state == "sent");
-    Ok(Reply::json(200, &ChannelTest { name, ok, people }))
+    Ok(HttpReply::json(200, &ChannelTestView { name, ok, people }))
 }
 
 async fn say(gw: &Gateway, channel: &dyn Channel, place: &str) -> (&'static str, Option<String>) {
-    let text = format!("This is a test of the channel {} of Sluicegate. Nothing is asked.", channel.name());
+    let text = format!("This is a test of the channel {} of Sluicegate. It needs no answer.", channel.name());
     match channel.say(place, None, &text).await {
         Ok(()) => {
-            gw.sending.well(channel.name(), gw.now());
+            gw.sending.mark_healthy(channel.name(), gw.now());
             ("sent", None)
         }
-        Err(Fault::Refused { why }) => ("refused", Some(why)),
+        Err(ChannelError::Refused { why }) => ("refused", Some(why)),
         Err(fault) => {
-            gw.sending.failing(channel.name(), fault.to_string(), gw.now());
+            gw.sending.mark_failing(channel.name(), fault.to_string(), gw.now());
             ("not_taken", Some(fault.to_string()))
         }
     }

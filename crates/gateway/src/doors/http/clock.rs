@@ -1,37 +1,38 @@
-//! The clock, for operators: whether it is followed, and an admin's word that it is right.
+//! The clock, for operators: whether the gateway follows the machine's clock, and an admin's confirmation that it is
+//! right.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::reply::Reply;
-use super::route::Visit;
-use crate::{Gateway, No};
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use crate::{CallError, Gateway};
 
-/// How the clock stands.
+/// The state of the clock.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ClockView {
     /// `followed` or `in_doubt`.
     pub standing: &'static str,
-    /// The time the gateway goes by.
+    /// The time that the gateway uses.
     pub now: String,
-    /// What the clock of the machine says, where that is something else.
+    /// The time of the machine's clock, if it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall: Option<String>,
-    /// How far the two are apart, in milliseconds.
+    /// The difference between the two, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub apart_ms: Option<u64>,
-    /// How far the database is ahead of the time the gateway goes by, in milliseconds: it was written to by a clock that was
-    /// ahead, and nothing happens earlier than it says.
+    /// How far the database is ahead of the gateway's time, in milliseconds: it was written to by a clock that was
+    /// ahead, and nothing is recorded with an earlier time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub database_ahead_ms: Option<u64>,
-    /// After a repair: open writes that were admitted by a clock that was ahead. Their times are as that clock gave them.
+    /// After a repair: open writes that were admitted by a clock that was ahead. Their times are those of that clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writes_ahead: Option<u64>,
 }
 
-async fn view(gw: &Gateway, writes_ahead: Option<u64>) -> Result<ClockView, No> {
-    let (now, doubt) = (gw.clock.now(), gw.clock.doubt());
-    let ahead = gw.store.ahead_of(now).await?;
+async fn view(gw: &Gateway, writes_ahead: Option<u64>) -> Result<ClockView, CallError> {
+    let (now, doubt) = (gw.clock.now(), gw.clock.ignored_jump());
+    let ahead = gw.store.time_ahead_of(now).await?;
     Ok(ClockView {
         standing: if doubt.is_some() { "in_doubt" } else { "followed" },
         now: now.to_string(),
@@ -43,16 +44,16 @@ async fn view(gw: &Gateway, writes_ahead: Option<u64>) -> Result<ClockView, No> 
 }
 
 /// `GET /v1/clock`.
-pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
-    Ok(Reply::json(200, &view(&visit.gw, None).await?))
+pub(super) async fn show(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    Ok(HttpReply::json(200, &view(&visit.gw, None).await?))
 }
 
 /// `POST /v1/clock/repair`.
-pub(super) async fn repair(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn repair(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let by = visit.actor()?;
     let now = visit.gw.clock.trust_again();
     let repaired = visit.gw.store.repair_clock(now, by).await?;
-    visit.gw.events.wrote();
+    visit.gw.events.notify_written();
     visit.gw.due.notify_one();
-    Ok(Reply::json(200, &view(&visit.gw, Some(repaired.ahead)).await?))
+    Ok(HttpReply::json(200, &view(&visit.gw, Some(repaired.ahead)).await?))
 }

@@ -1,4 +1,4 @@
-//! Ways out, for operators: what they may, what they have used, and starting over.
+//! Egress connections, for operators: their limits, their use, and resetting them.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,43 +8,43 @@ use sluice_core::refusal::Code;
 use sluice_core::throttle::Breaker;
 use sluice_store::EgressState;
 
-use super::reply::Reply;
-use super::route::Visit;
-use super::views::Page;
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use super::views::ListPage;
 use crate::config::connection_shown;
-use crate::egress::Connection;
-use crate::{Gateway, No};
+use crate::egress::EgressConnection;
+use crate::{CallError, Gateway};
 
-/// A way out and how it stands.
+/// An egress connection and its state.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ConnectionView {
-    /// Its name.
+pub struct EgressConnectionView {
+    /// The name of the connection.
     pub name: String,
-    /// `closed` lets requests pass, `open` none, `half_open` one request.
+    /// The circuit breaker: `closed` lets requests pass, `open` none, `half_open` one request.
     pub breaker: String,
-    /// Refusals (429) in a row.
+    /// Consecutive refusals (429) by the server.
     pub refusals: u32,
-    /// Until when nothing passes.
+    /// Until when no request passes.
     pub open_until: Option<String>,
     /// Requests in the last minute.
     pub used_minute: u64,
     /// Requests in the last hour.
     pub used_hour: u64,
-    /// Requests since a person last looked.
+    /// Requests since a person last reset the connection.
     pub burned: u64,
-    /// What it may.
+    /// What the connection allows.
     pub allows: Value,
 }
 
-async fn states(gw: &Gateway) -> Result<Vec<EgressState>, No> {
+async fn states(gw: &Gateway) -> Result<Vec<EgressState>, CallError> {
     Ok(gw.egress.states().await?)
 }
 
-fn view(gw: &Gateway, connection: &Connection, states: &[EgressState]) -> ConnectionView {
+fn view(gw: &Gateway, connection: &EgressConnection, states: &[EgressState]) -> EgressConnectionView {
     let state = states.iter().find(|state| state.connection == connection.name);
     let (used, breaker) = state.map(|state| (state.used, state.breaker)).unwrap_or_default();
     let Breaker { refusals, open_until, .. } = breaker;
-    ConnectionView {
+    EgressConnectionView {
         name: connection.name.to_string(),
         breaker: breaker.word(&connection.breaker, gw.now()).into(),
         refusals,
@@ -57,28 +57,28 @@ fn view(gw: &Gateway, connection: &Connection, states: &[EgressState]) -> Connec
 }
 
 /// `GET /v1/egress`.
-pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn list(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let states = states(&visit.gw).await?;
     let data = visit.gw.egress.connections().iter().map(|one| view(&visit.gw, one, &states)).collect();
-    Ok(Reply::json(200, &Page::<ConnectionView> { data, next_cursor: None, has_more: false }))
+    Ok(HttpReply::json(200, &ListPage::<EgressConnectionView> { data, next_cursor: None, has_more: false }))
 }
 
 /// `GET /v1/egress/{name}`.
-pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn show(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     one(&visit).await
 }
 
 /// `POST /v1/egress/{name}/reset`.
-pub(super) async fn reset(visit: Visit) -> Result<Reply, No> {
-    let name: ConnectionName = visit.part("name")?;
-    let known = visit.gw.egress.connection(&name).ok_or_else(|| No::new(Code::StoreNotFound))?;
+pub(super) async fn reset(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let name: ConnectionName = visit.path_param("name")?;
+    let known = visit.gw.egress.connection(&name).ok_or_else(|| CallError::new(Code::StoreNotFound))?;
     visit.gw.egress.reset(&known.name, visit.actor()?).await?;
-    visit.gw.events.wrote();
+    visit.gw.events.notify_written();
     one(&visit).await
 }
 
-async fn one(visit: &Visit) -> Result<Reply, No> {
-    let name: ConnectionName = visit.part("name")?;
-    let connection = visit.gw.egress.connection(&name).ok_or_else(|| No::new(Code::StoreNotFound))?;
-    Ok(Reply::json(200, &view(&visit.gw, &connection, &states(&visit.gw).await?)))
+async fn one(visit: &RoutedRequest) -> Result<HttpReply, CallError> {
+    let name: ConnectionName = visit.path_param("name")?;
+    let connection = visit.gw.egress.connection(&name).ok_or_else(|| CallError::new(Code::StoreNotFound))?;
+    Ok(HttpReply::json(200, &view(&visit.gw, &connection, &states(&visit.gw).await?)))
 }

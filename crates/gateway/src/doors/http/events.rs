@@ -1,60 +1,62 @@
-//! Events: the record as a stream (SSE), for operators whole, for agents their own part.
+//! Events: the audit log as a stream (SSE): for operators all of it, for agents their own part.
 //!
-//! Promise: whoever comes back with the last id has missed nothing; a gateway that stops ends its streams at once; a
-//! stream ends with the credential that opened it.
+//! Promise: a client that reconnects with the last id has missed nothing; a gateway that stops ends its streams at
+//! once; a stream ends with the credential that opened it.
 
 use std::sync::Arc;
 
 use futures_util::stream;
 use hyper::body::Bytes;
 use sluice_core::refusal::Code;
-use sluice_core::{AgentName, HoldId, Span};
+use sluice_core::{AgentName, HoldId, Millis};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 
-use super::reply::Reply;
-use super::route::Visit;
-use crate::events::{self, Cursor, Event, Listening, Seat};
-use crate::gateway::Phase;
-use crate::rooms::identity::Visitor;
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use crate::events::{self, EventCursor, EventListener, EventStreamSlot, FeedEvent};
+use crate::gateway::GatewayPhase;
+use crate::rooms::identity::Principal;
 use crate::value::at;
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-/// A sign of life, so that neither side takes silence for a broken line.
-const HEARTBEAT: Span = Span::from_secs(15);
+/// The interval of heartbeats, so that neither side takes silence for a broken connection.
+const HEARTBEAT: Millis = Millis::from_secs(15);
 
-/// Everything one stream remembers.
-struct Listener {
+/// The state of one stream.
+struct EventSubscriber {
     gw: Arc<Gateway>,
-    /// Whose credential opened it.
-    visitor: Visitor,
-    /// How far the record has been read.
-    cursor: Cursor,
-    /// How far it has been sent: what the ids of events say.
-    sent: Cursor,
+    /// The principal that opened it.
+    visitor: Principal,
+    /// How far the audit log has been read.
+    cursor: EventCursor,
+    /// How far it has been sent: the position in the ids of events.
+    sent: EventCursor,
     agent: Option<AgentName>,
     kinds: Vec<String>,
-    waiting: std::collections::VecDeque<Event>,
+    waiting: std::collections::VecDeque<FeedEvent>,
     live: bool,
-    /// Given back when the stream ends.
-    _seat: Seat,
+    /// Returned when the stream ends.
+    _seat: EventStreamSlot,
 }
 
 /// `GET /v1/events`.
-pub(super) async fn listen(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn listen(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let gw = Arc::clone(&visit.gw);
     let limits = &gw.config.limits;
-    let seat = gw.events.seat(visit.visitor()?.key(), limits.streams, limits.streams_per_key);
-    let seat = seat.ok_or_else(|| No::new(Code::DoorTooMany))?;
-    let text = visit.last_event.clone().or(visit.asked("after")?);
+    let seat = gw.events.reserve_slot(visit.visitor()?.key(), limits.streams, limits.streams_per_key);
+    let seat = seat.ok_or_else(|| CallError::new(Code::DoorTooMany))?;
+    let text = visit.last_event.clone().or(visit.query_param("after")?);
     let cursor = match text {
-        Some(text) => text.parse().map_err(|()| No::saying(Code::SchemaBadName, "this is not an id of an event"))?,
-        None => Cursor::present(&gw.store).await?,
+        Some(text) => {
+            text.parse().map_err(|()| CallError::with_text(Code::SchemaBadName, "this is not an id of an event"))?
+        }
+        None => EventCursor::present(&gw.store).await?,
     };
-    let kinds = visit.asked::<String>("types")?.unwrap_or_default();
+    let kinds = visit.query_param::<String>("types")?.unwrap_or_default();
     let kinds = kinds.split(',').filter(|kind| !kind.is_empty()).map(str::to_owned).collect();
     let visitor = visit.visitor()?.clone();
-    let listener = Listener {
+    let listener = EventSubscriber {
         gw,
         sent: cursor.clone(),
         cursor,
@@ -65,13 +67,13 @@ pub(super) async fn listen(visit: Visit) -> Result<Reply, No> {
         live: false,
         _seat: seat,
     };
-    Ok(Reply::stream(stream::unfold(listener, next)))
+    Ok(HttpReply::stream(stream::unfold(listener, next)))
 }
 
-/// The next piece of the stream: an event, or a heartbeat.
-async fn next(mut listener: Listener) -> Option<(Bytes, Listener)> {
+/// The next part of the stream: an event, or a heartbeat.
+async fn next(mut listener: EventSubscriber) -> Option<(Bytes, EventSubscriber)> {
     let gw = Arc::clone(&listener.gw);
-    let mut listening: Option<Listening<'_>> = None;
+    let mut listening: Option<EventListener<'_>> = None;
     loop {
         while let Some(event) = listener.waiting.pop_front() {
             listener.sent.pass(&event);
@@ -79,10 +81,10 @@ async fn next(mut listener: Listener) -> Option<(Bytes, Listener)> {
                 return listener.may_see().await.then(|| (listener.written(&event), listener));
             }
         }
-        if gw.phase() == Phase::Stopping || !listener.may_see().await {
+        if gw.phase() == GatewayPhase::Stopping || !listener.may_see().await {
             return None;
         }
-        // From here on nothing that is written can be missed: first listen, then read what there is.
+        // From here on no entry can be missed: subscribe first, then read what there is.
         let live = listening.get_or_insert_with(|| gw.events.listen());
         let read = events::after(&gw.store, &mut listener.cursor).await.ok()?;
         if !read.is_empty() {
@@ -95,10 +97,10 @@ async fn next(mut listener: Listener) -> Option<(Bytes, Listener)> {
         }
         let heard = tokio::select! {
             heard = timeout(HEARTBEAT.as_duration(), live.receiver.recv()) => heard,
-            () = gw.stops() => return None,
+            () = gw.wait_for_stop() => return None,
         };
         match heard {
-            // Whatever it was, the database has it.
+            // Whatever the event was, the database has it.
             Ok(Ok(_) | Err(RecvError::Lagged(_))) => {}
             Ok(Err(RecvError::Closed)) => return None,
             Err(_) if !listener.may_see().await => return None,
@@ -107,13 +109,13 @@ async fn next(mut listener: Listener) -> Option<(Bytes, Listener)> {
     }
 }
 
-impl Listener {
-    /// SECURITY: a credential that was revoked or has expired opens nothing, and keeps nothing open.
+impl EventSubscriber {
+    /// SECURITY: a revoked or expired credential opens no stream and keeps none open.
     async fn may_see(&self) -> bool {
-        self.visitor.still_known(&self.gw).await
+        self.visitor.is_still_valid(&self.gw).await
     }
 
-    async fn cares(&self, event: &Event) -> bool {
+    async fn cares(&self, event: &FeedEvent) -> bool {
         let kind = |wanted: &String| match wanted.strip_suffix('*') {
             Some(start) => event.kind.starts_with(start),
             None => event.kind == *wanted,
@@ -127,14 +129,14 @@ impl Listener {
         }
     }
 
-    /// One event as it goes over the line. Its id is where to go on from after it.
-    fn written(&self, event: &Event) -> Bytes {
+    /// One event in the SSE format. Its id is the position to continue from after it.
+    fn written(&self, event: &FeedEvent) -> Bytes {
         Bytes::from(format!("id: {}\nevent: {}\ndata: {}\n\n", self.sent, event.kind, event.entry))
     }
 }
 
-/// SECURITY: an agent sees its own doings and what becomes of its writes, and nothing of others.
-async fn concerns(gw: &Gateway, event: &Event, agent: &AgentName) -> bool {
+/// SECURITY: an agent sees its own actions and the progress of its writes, and nothing of other agents.
+async fn concerns(gw: &Gateway, event: &FeedEvent, agent: &AgentName) -> bool {
     if *at(&event.entry, "/fact/actor") == format!("agent:{agent}") {
         return true;
     }

@@ -1,7 +1,7 @@
-//! The approval API for clients that act by themselves: ask, look, and hand in replies of people.
+//! The approval API for self-executing clients: request approvals, read them, and hand in replies of people.
 //!
-//! Takes and gives the bodies of the approval gate that existing clients speak: epoch seconds, absent members as
-//! null. Promise: a client sees its own requests and no other's; only an inbox key hands in a reply; GET never
+//! Takes and gives the bodies of the approval API that existing clients use: epoch seconds, absent members as
+//! null. Promise: a client sees its own requests and nobody else's; only an inbox key hands in a reply; GET never
 //! decides.
 
 mod freezing;
@@ -10,133 +10,135 @@ mod places;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Standing, Used};
-use sluice_core::approval::{ApprovalState, Subject, voice};
+use sluice_core::approval::allowance::{
+    Allowance, AllowanceBounds, AllowanceCoverage, AllowanceScope, AllowanceState, AllowanceUsage, ApprovalRequester,
+};
+use sluice_core::approval::{ApprovalState, ApprovalSubject, reply_meaning};
 use sluice_core::ids::{AllowanceId, MessageId, RuleId};
 use sluice_core::refusal::Code;
-use sluice_core::{Actor, ApprovalId, ServiceName, Span, Timestamp};
-use sluice_store::{Filed, NewRequest, Received, Request, Store};
+use sluice_core::{Actor, ApprovalId, Millis, ServiceName, UtcMillis};
+use sluice_store::{ClientApprovalRequest, ClientRequestOutcome, FiledClientRequest, Store, SubmitClientRequest};
 
 use super::approvals::{allowance_json, state};
 use super::inbox;
-use super::reply::Reply;
-use super::route::Visit;
-use super::views::Page;
-use crate::channels::{email, shown};
-use crate::gate::deciding::{self, Heard, Question, Voice};
-use crate::gate::replies::{self, Reading, Written};
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use super::views::ListPage;
+use crate::channels::{email, rendering};
+use crate::gate::deciding::{self, AnswerOutcome, ApprovalRequest, DecisionSource};
+use crate::gate::replies::{self, ReplyOutcome, WrittenReply};
 use crate::gate::standing;
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-/// What freezes know requests under.
+/// The service name under which freezes know requests.
 const SERVICE: &str = "approvals";
 /// Longest texts of a request, in characters.
 const LONGEST: [(&str, usize); 4] = [("session_id", 256), ("action_type", 128), ("title", 500), ("preview", 65_536)];
 /// Longest choice, in characters.
 const LONGEST_OPTION: usize = 200;
-/// Longest a question of a client may stay open.
+/// Longest time that a client's request may stay open, in seconds.
 const LONGEST_EXPIRY: u64 = 24 * 3600;
-/// Longest reply that is read.
+/// Largest reply that is read, in bytes.
 const LONGEST_REPLY: usize = 256 * 1024;
 
-/// What a client wants to do by itself. Other members are ignored, as existing clients expect.
+/// An action that a client wants to carry out itself. Other members are ignored, as existing clients expect.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub struct Ask {
+pub struct GateRequestBody {
     /// The client's name for its run or session.
     pub session_id: String,
     /// The kind of action: `exec_cmd`, `http_request`, `write_file`, `send_message`, `custom:<tool>`.
     pub action_type: String,
     /// A short title.
     pub title: String,
-    /// What exactly.
+    /// The details of the action.
     pub preview: String,
-    /// `telegram` or `email`; whoever is configured if left out.
+    /// `telegram` or `email`; by default all configured people are asked.
     #[serde(default)]
     pub channel: Option<String>,
-    /// Whom: needs the operator's leave.
+    /// The chat or address to ask; the operator must allow it.
     #[serde(default, deserialize_with = "super::body::object")]
-    #[schemars(with = "Option<Target>")]
-    pub target: Option<Target>,
-    /// Seconds until silence is a no.
+    #[schemars(with = "Option<GateTarget>")]
+    pub target: Option<GateTarget>,
+    /// Seconds after which no answer becomes a denial.
     #[serde(default)]
     pub expires_in_sec: Option<u64>,
-    /// What can be answered, for a question with a choice.
+    /// The possible answers, for a request with options.
     #[serde(default)]
     pub options: Option<Vec<String>>,
 }
 
 /// A chat or an address.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub struct Target {
-    /// Number of a chat.
+pub struct GateTarget {
+    /// The number of a chat.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub tg_chat_id: Option<Value>,
-    /// An address.
+    /// An e-mail address.
     #[serde(default)]
     pub email_to: Option<String>,
 }
 
-/// What a person decided.
+/// The decision of a person.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Ruled {
-    /// The menu's number.
+pub struct GateDecisionView {
+    /// The number of the menu line.
     pub code: String,
-    /// What they wrote along; the letter of a choice.
+    /// The person's note; the letter of an option.
     pub note: Option<String>,
-    /// What they want instead, as they wrote it.
+    /// The text that the person wants instead.
     pub r#override: Option<String>,
 }
 
-/// How a request was taken.
+/// The state of a request right after it was made.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct AskedView {
-    /// The question.
+pub struct GateReceiptView {
+    /// The id of the approval.
     pub approval_id: String,
     /// `pending`, `approved`, `denied` or `expired`.
     pub status: String,
-    /// Whether a standing yes answered.
+    /// Whether a standing approval answered.
     pub auto: bool,
-    /// When silence becomes a no, in seconds since 1970.
+    /// When no answer becomes a denial, in seconds since 1970.
     pub expires_at: Option<i64>,
-    /// The answer.
-    pub decision: Option<Ruled>,
+    /// The decision.
+    pub decision: Option<GateDecisionView>,
     /// The allow rule that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule_id: Option<String>,
 }
 
-/// How a request stands.
+/// The state of a request.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Seen {
+pub struct GateRequestView {
     /// `pending`, `approved`, `denied` or `expired`.
     pub status: String,
-    /// When silence becomes a no, in seconds since 1970.
+    /// When no answer becomes a denial, in seconds since 1970.
     pub expires_at: Option<i64>,
-    /// The answer.
-    pub decision: Option<Ruled>,
+    /// The decision.
+    pub decision: Option<GateDecisionView>,
     /// The client's name for its session, once decided.
     pub session_id: Option<String>,
     /// The kind of action, once decided.
     pub action_type: Option<String>,
-    /// The question.
+    /// The id of the approval.
     pub approval_id: String,
-    /// The chosen option, in words.
+    /// The chosen option, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// The freeze in force, where it keeps an approval from being given: it stays `pending` until that is lifted.
+    /// The freeze that holds an approval back: the request stays `pending` until the freeze is lifted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen: Option<String>,
-    /// What it is about, in lists.
+    /// The title of the request, in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
 }
 
-/// A reply of a person, as a forwarding service hands it in. It decides with the token of the letter it answers, in subject
-/// or text; without one only if `inbox.trust_sender` is set and `from` is a person who was asked.
+/// A reply of a person, as a forwarding service hands it in. It decides with the token of the message it answers, in
+/// subject or text; without one only if `inbox.trust_sender` is set and `from` is a person who was asked.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub struct MailReply {
-    /// Who wrote it, as the forwarding service has authenticated them.
+pub struct MailReplyBody {
+    /// The sender, as the forwarding service has authenticated them.
     #[serde(default)]
     pub from: Option<String>,
     /// The subject.
@@ -146,71 +148,71 @@ pub struct MailReply {
     pub body: String,
 }
 
-/// A standing yes an operator gives by itself.
+/// A standing approval that an operator gives without a request.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct NewRule {
-    /// Which client, by the label of its key.
+pub struct NewAllowRuleBody {
+    /// The client, by the label of its key.
     pub client_id: String,
-    /// For which kind of action.
+    /// The kind of action.
     pub action_type: String,
-    /// For how long; until revoked if left out.
+    /// How long it lasts, in seconds; by default until it is revoked.
     #[serde(default)]
     pub expires_in_sec: Option<u64>,
 }
 
 /// `POST /v1/approvals`.
-pub(super) async fn ask(mut visit: Visit) -> Result<Reply, No> {
-    let body: Ask = visit.take()?;
+pub(super) async fn ask(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let body: GateRequestBody = visit.parse_body()?;
     let gw = std::sync::Arc::clone(&visit.gw);
-    gw.takes_calls()?;
+    gw.require_accepting_calls()?;
     let visitor = visit.visitor()?;
-    let agent = visitor.agent().ok_or_else(|| No::new(Code::IdentityWrongKind))?.clone();
+    let agent = visitor.agent().ok_or_else(|| CallError::new(Code::IdentityWrongKind))?.clone();
     if gw.keyring.is_paused(&agent) {
-        return Err(No::new(Code::IdentityPaused));
+        return Err(CallError::new(Code::IdentityPaused));
     }
     let client = visitor.client_id();
     let expiry = expiry(&gw, body.expires_in_sec)?;
     let request = checked(&gw, client, body)?;
     let name = visit.idempotency_key.take();
     if name.as_ref().is_some_and(|name| name.is_empty() || name.len() > 255) {
-        return Err(No::saying(Code::SchemaBadName, "an idempotency key has 1 to 255 bytes"));
+        return Err(CallError::with_text(Code::SchemaBadName, "an idempotency key has 1 to 255 bytes"));
     }
-    let new = NewRequest {
+    let new = SubmitClientRequest {
         approval: ApprovalId::mint(gw.ids.as_ref()),
         message: MessageId::mint(gw.ids.as_ref()),
         agent,
-        service: ServiceName::new(SERVICE).map_err(|_| No::new(Code::GatewayInternal))?,
+        service: ServiceName::new(SERVICE).map_err(|_| CallError::new(Code::GatewayInternal))?,
         request,
         name,
         expiry,
     };
-    let (filed, again) = match gw.store.request(new).await? {
-        Received::Asked(filed) => {
-            gw.asked(filed.approval.id);
+    let (filed, again) = match gw.store.submit_client_request(new).await? {
+        ClientRequestOutcome::Asked(filed) => {
+            gw.notify_approval_changed(filed.approval.id);
             (filed, false)
         }
-        Received::Answered(filed) => {
-            gw.events.wrote();
+        ClientRequestOutcome::Answered(filed) => {
+            gw.events.notify_written();
             (filed, false)
         }
-        Received::Again(filed) => (filed, true),
+        ClientRequestOutcome::Again(filed) => (filed, true),
     };
-    let reply = Reply::json(200, &taken(&filed, gw.now()));
-    Ok(if again { reply.again() } else { reply })
+    let reply = HttpReply::json(200, &receipt_view(&filed, gw.now()));
+    Ok(if again { reply.as_replayed() } else { reply })
 }
 
-fn expiry(gw: &Gateway, seconds: Option<u64>) -> Result<Span, No> {
+fn expiry(gw: &Gateway, seconds: Option<u64>) -> Result<Millis, CallError> {
     match seconds {
         None => Ok(gw.config.approvals.expiry),
-        Some(seconds @ 1..=LONGEST_EXPIRY) => Ok(Span::from_secs(seconds)),
-        Some(_) => Err(No::saying(Code::SchemaWrongType, "expires_in_sec is between 1 and 86400")),
+        Some(seconds @ 1..=LONGEST_EXPIRY) => Ok(Millis::from_secs(seconds)),
+        Some(_) => Err(CallError::with_text(Code::SchemaWrongType, "expires_in_sec is between 1 and 86400")),
     }
 }
 
-/// The request, if every part of it can be asked.
-fn checked(gw: &Gateway, client: String, body: Ask) -> Result<Request, No> {
-    let wrong = |text: &str| No::saying(Code::SchemaWrongType, text);
+/// The request, if all its parts are valid.
+fn checked(gw: &Gateway, client: String, body: GateRequestBody) -> Result<ClientApprovalRequest, CallError> {
+    let wrong = |text: &str| CallError::with_text(Code::SchemaWrongType, text);
     let texts = [&body.session_id, &body.action_type, &body.title, &body.preview];
     for ((name, most), text) in LONGEST.into_iter().zip(texts) {
         let empty = text.trim().is_empty() && name != "preview";
@@ -219,12 +221,12 @@ fn checked(gw: &Gateway, client: String, body: Ask) -> Result<Request, No> {
         }
     }
     let options = body.options.unwrap_or_default();
-    if options.len() > voice::MOST_CHOICES
+    if options.len() > reply_meaning::MOST_CHOICES
         || options.iter().any(|option| option.trim().is_empty() || option.chars().count() > LONGEST_OPTION)
     {
         return Err(wrong("options are at most 26 texts of 1 to 200 characters"));
     }
-    let target = body.target.unwrap_or(Target { tg_chat_id: None, email_to: None });
+    let target = body.target.unwrap_or(GateTarget { tg_chat_id: None, email_to: None });
     let place = match body.channel.as_deref() {
         None => None,
         Some("telegram") => Some(match target.tg_chat_id {
@@ -242,21 +244,25 @@ fn checked(gw: &Gateway, client: String, body: Ask) -> Result<Request, No> {
     if let (Some(channel), Some(place)) = (&body.channel, &place)
         && !gw.config.approvals.allows(channel, place)
     {
-        return Err(No::new(Code::ApprovalTarget));
+        return Err(CallError::new(Code::ApprovalTarget));
     }
-    let Ask { session_id: session, action_type, title, preview, channel, .. } = body;
-    Ok(Request { client, session, action_type, title, preview, options, channel, place })
+    let GateRequestBody { session_id: session, action_type, title, preview, channel, .. } = body;
+    Ok(ClientApprovalRequest { client, session, action_type, title, preview, options, channel, place })
 }
 
-/// The answer of the approval API to a question's state.
+/// The answer of the approval API for the state of an approval.
 fn status_of(
     state: &ApprovalState,
     over: bool,
     note: Option<&str>,
     reworded: Option<&str>,
-) -> (&'static str, Option<Ruled>) {
+) -> (&'static str, Option<GateDecisionView>) {
     let ruled = |code: &str| {
-        Some(Ruled { code: code.into(), note: note.map(str::to_owned), r#override: reworded.map(str::to_owned) })
+        Some(GateDecisionView {
+            code: code.into(),
+            note: note.map(str::to_owned),
+            r#override: reworded.map(str::to_owned),
+        })
     };
     match state {
         ApprovalState::Pending { .. } if over => ("expired", None),
@@ -273,11 +279,11 @@ fn status_of(
     }
 }
 
-fn taken(filed: &Filed, now: Timestamp) -> AskedView {
-    let Filed { approval, rule, reworded, .. } = filed;
+fn receipt_view(filed: &FiledClientRequest, now: UtcMillis) -> GateReceiptView {
+    let FiledClientRequest { approval, rule, reworded, .. } = filed;
     let over = approval.is_over(now);
     let (status, decision) = status_of(&approval.state, over, approval.note.as_deref(), reworded.as_deref());
-    AskedView {
+    GateReceiptView {
         approval_id: approval.id.to_string(),
         status: status.into(),
         auto: is_auto(&approval.state),
@@ -287,37 +293,37 @@ fn taken(filed: &Filed, now: Timestamp) -> AskedView {
     }
 }
 
-/// Whether a standing yes answered, rather than a person.
+/// Whether a standing approval answered, rather than a person.
 fn is_auto(state: &ApprovalState) -> bool {
     matches!(state, ApprovalState::Approved { by: Actor::Node(_), .. })
 }
 
-fn seconds(at: Timestamp) -> i64 {
+fn seconds(at: UtcMillis) -> i64 {
     at.as_millis().div_euclid(1000)
 }
 
 /// `GET /v1/approvals/{approval_id}`, for the client that asked.
-pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
-    let missing = || No::saying(Code::ApprovalNotFound, "approval not found");
-    // To a client, an id in a strange form is an id of nothing.
-    let id: ApprovalId = visit.part("approval_id").map_err(|_| missing())?;
+pub(super) async fn show(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let missing = || CallError::with_text(Code::ApprovalNotFound, "approval not found");
+    // For a client, an id in a wrong form is an unknown id.
+    let id: ApprovalId = visit.path_param("approval_id").map_err(|_| missing())?;
     own_question(&visit, id).await?.ok_or_else(missing)?;
     wait(&visit, id).await?;
     let seen = own_question(&visit, id).await?.ok_or_else(missing)?;
-    Ok(Reply::json(200, &seen))
+    Ok(HttpReply::json(200, &seen))
 }
 
-async fn own_question(visit: &Visit, id: ApprovalId) -> Result<Option<Seen>, No> {
+async fn own_question(visit: &RoutedRequest, id: ApprovalId) -> Result<Option<GateRequestView>, CallError> {
     let (gw, store, visitor) = (&visit.gw, &visit.store, visit.visitor()?);
-    if let Some(filed) = store.requested(id).await? {
+    if let Some(filed) = store.client_request(id).await? {
         let own = filed.request.client == visitor.client_id();
-        let view = own.then(|| seen(&filed, gw.now()));
+        let view = own.then(|| request_view(&filed, gw.now()));
         return Ok(match view {
             Some(view) => Some(freezing::unless_frozen(store, &filed.approval, view).await?),
             None => None,
         });
     }
-    // A question about the agent's own call is its own too.
+    // An approval of the agent's own call also belongs to it.
     let card = store.approval(id).await?;
     let own = card.filter(|card| visitor.agent() == Some(&card.approval.agent));
     let Some(card) = own else { return Ok(None) };
@@ -329,7 +335,7 @@ async fn own_question(visit: &Visit, id: ApprovalId) -> Result<Option<Seen>, No>
             _ => None,
         };
         let approval_id = card.approval.id.to_string();
-        Seen {
+        GateRequestView {
             status: status.into(),
             expires_at,
             decision,
@@ -344,13 +350,13 @@ async fn own_question(visit: &Visit, id: ApprovalId) -> Result<Option<Seen>, No>
     freezing::unless_frozen(store, &card.approval, view).await.map(Some)
 }
 
-fn seen(filed: &Filed, now: Timestamp) -> Seen {
-    let Filed { approval, request, reworded, .. } = filed;
+fn request_view(filed: &FiledClientRequest, now: UtcMillis) -> GateRequestView {
+    let FiledClientRequest { approval, request, reworded, .. } = filed;
     let over = approval.is_over(now);
     let (status, decision) = status_of(&approval.state, over, approval.note.as_deref(), reworded.as_deref());
     let decided = decision.is_some();
     let chosen = decision.as_ref().and_then(|ruled| ruled.note.as_deref()).map(|note| chosen(&request.options, note));
-    Seen {
+    GateRequestView {
         status: status.into(),
         expires_at: Some(seconds(filed.expires_at)),
         session_id: decided.then(|| request.session.clone()),
@@ -363,27 +369,28 @@ fn seen(filed: &Filed, now: Timestamp) -> Seen {
     }
 }
 
-/// The same in a list, where one has to be told from the other before it is decided.
-async fn in_a_list(store: &Store, filed: &Filed, now: Timestamp) -> Result<Seen, No> {
-    let Request { session, action_type, title, .. } = &filed.request;
-    Ok(Seen {
+/// The view in a list, where requests must be told apart before they are decided.
+async fn in_a_list(store: &Store, filed: &FiledClientRequest, now: UtcMillis) -> Result<GateRequestView, CallError> {
+    let ClientApprovalRequest { session, action_type, title, .. } = &filed.request;
+    Ok(GateRequestView {
         session_id: Some(session.clone()),
         action_type: Some(action_type.clone()),
         title: Some(title.clone()),
-        ..freezing::unless_frozen(store, &filed.approval, seen(filed, now)).await?
+        ..freezing::unless_frozen(store, &filed.approval, request_view(filed, now)).await?
     })
 }
 
-/// The option behind a letter; words of one's own as they are.
+/// The option of a letter; a free answer as it is.
 fn chosen(options: &[String], note: &str) -> String {
     let letters = ('A'..='Z').map(|letter| letter.to_string());
     let mut pairs = letters.zip(options);
     pairs.find(|(letter, _)| letter == note).map_or_else(|| note.to_owned(), |(_, option)| option.clone())
 }
 
-/// What a client asked, for operators.
-pub(super) fn wish(filed: &Filed) -> Value {
-    let Request { client, session, action_type, title, preview, options, channel, place } = &filed.request;
+/// The request of a client, for operators.
+pub(super) fn request_json(filed: &FiledClientRequest) -> Value {
+    let ClientApprovalRequest { client, session, action_type, title, preview, options, channel, place } =
+        &filed.request;
     json!({
         "client_id": client, "session_id": session, "action_type": action_type, "title": title, "preview": preview,
         "options": options, "channel": channel, "target": place, "override": filed.reworded,
@@ -392,132 +399,134 @@ pub(super) fn wish(filed: &Filed) -> Value {
 }
 
 /// `GET /v1/approvals`, for the client that asked.
-pub(super) async fn own(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn own(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let limit = visit.limit()?;
-    let after: Option<ApprovalId> = visit.asked("cursor")?;
+    let after: Option<ApprovalId> = visit.query_param("cursor")?;
     let (client, now) = (visit.visitor()?.client_id(), visit.gw.now());
     let found = visit.store.requests_page(client, state(&visit)?, after, limit + 1).await?;
     let mut views = Vec::with_capacity(found.len());
     for filed in &found {
         views.push(in_a_list(&visit.store, filed, now).await?);
     }
-    Ok(Reply::json(200, &Page::of(views, limit, |view: &Seen| view.approval_id.clone())))
+    Ok(HttpReply::json(200, &ListPage::of(views, limit, |view: &GateRequestView| view.approval_id.clone())))
 }
 
-/// Waits for an answer as long as asked.
-pub(super) async fn wait(visit: &Visit, id: ApprovalId) -> Result<(), No> {
+/// Waits for a decision as long as requested.
+pub(super) async fn wait(visit: &RoutedRequest, id: ApprovalId) -> Result<(), CallError> {
     let (gw, wait) = (&visit.gw, visit.wait()?);
-    if wait == Span::ZERO {
+    if wait == Millis::ZERO {
         return Ok(());
     }
     let end = gw.clock.since_boot() + wait;
     let waiter = gw.questions.on(id);
     loop {
         let woken = waiter.woken();
-        let card = visit.store.approval(id).await?.ok_or_else(|| No::new(Code::ApprovalNotFound))?;
-        let left = Span::from_millis(end.as_millis().saturating_sub(gw.clock.since_boot().as_millis()));
+        let card = visit.store.approval(id).await?.ok_or_else(|| CallError::new(Code::ApprovalNotFound))?;
+        let left = Millis::from_millis(end.as_millis().saturating_sub(gw.clock.since_boot().as_millis()));
         let kept_back = freezing::keeps_back(&visit.store, &card.approval).await;
         let decided = !card.approval.state.is_open() && !kept_back;
-        if decided || card.approval.is_over(gw.now()) || left == Span::ZERO {
+        if decided || card.approval.is_over(gw.now()) || left == Millis::ZERO {
             return Ok(());
         }
         // Another node may decide it without waking us.
-        let nap = left.min(Span::from_millis(500));
+        let nap = left.min(Millis::from_millis(500));
         let _either = tokio::time::timeout(nap.as_duration(), woken).await;
     }
 }
 
 /// `POST /v1/inbox/email-reply`.
-pub(super) async fn reply(mut visit: Visit) -> Result<Reply, No> {
-    let body: MailReply = visit.take()?;
+pub(super) async fn reply(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let body: MailReplyBody = visit.parse_body()?;
     let gw = std::sync::Arc::clone(&visit.gw);
-    visit.visitor()?.inbox().ok_or_else(|| No::new(Code::IdentityWrongKind))?;
+    visit.visitor()?.inbox().ok_or_else(|| CallError::new(Code::IdentityWrongKind))?;
     if body.body.len() > LONGEST_REPLY {
-        return Err(No::new(Code::DoorTooLarge));
+        return Err(CallError::new(Code::DoorTooLarge));
     }
     let id = inbox::only_id(body.subject.as_deref().unwrap_or_default(), &body.body)?;
-    let question = mailed(&gw, Question::read(&gw, id).await?).await?;
-    let inbox::Speaker { by, letter, place } = inbox::speaker(&gw, &question, &body).await?;
+    let question = mailed(&gw, ApprovalRequest::read(&gw, id).await?).await?;
+    let inbox::ReplyAuthor { by, letter, place } = inbox::speaker(&gw, &question, &body).await?;
     if question.card.approval.is_over(gw.now()) {
-        return Err(No::saying(Code::ApprovalTooLate, "approval expired"));
+        return Err(CallError::with_text(Code::ApprovalTooLate, "approval expired"));
     }
     if !question.card.approval.state.is_open() {
         return Err(late(&question.card.approval));
     }
-    let reply = Written::handed_in(&body.body, place);
-    let unclear = |text: &str| No::saying(Code::ApprovalUnclearReply, text);
+    let reply = WrittenReply::handed_in(&body.body, place);
+    let unclear = |text: &str| CallError::with_text(Code::ApprovalUnclearReply, text);
     let meaning = match replies::understand(&gw, &question, letter.as_ref(), &reply).await? {
-        Reading::Meant(meaning) => meaning,
-        Reading::ToConfirm => {
+        ReplyOutcome::Meant(meaning) => meaning,
+        ReplyOutcome::ToConfirm => {
             return Err(unclear(
-                "nothing was decided: not all of the reply is certain to be the answer; what was understood goes to its \
-                 sender, who can confirm it",
+                "nothing was decided: a part of the reply is not certain to be the answer; what was understood is \
+                 sent to its sender, who can confirm it",
             ));
         }
-        Reading::Tell(text) => return Err(unclear(&text)),
-        Reading::Unclear(why) => return Err(unclear(&standing::repeat(&question, why))),
+        ReplyOutcome::Tell(text) => return Err(unclear(&text)),
+        ReplyOutcome::Unclear(why) => return Err(unclear(&standing::repeat(&question, why))),
     };
-    let voice = Voice { by, channel: shown::INBOX, ceiling: Some(gw.config.approvals.email_ceiling) };
+    let voice = DecisionSource { by, channel: rendering::INBOX, ceiling: Some(gw.config.approvals.email_ceiling) };
     match deciding::decide(&gw, &voice, &question, meaning).await? {
-        Heard::Decided { approval, .. } => {
+        AnswerOutcome::Decided { approval, .. } => {
             let (status, _) = status_of(&approval.state, false, None, None);
-            Ok(Reply::json(200, &json!({"status": status, "approval_id": approval.id})))
+            Ok(HttpReply::json(200, &json!({"status": status, "approval_id": approval.id})))
         }
-        Heard::Waiting { .. } => Ok(Reply::json(200, &json!({"status": "pending", "approval_id": id}))),
-        Heard::Frozen(scope) => Ok(Reply::json(200, &json!({"status": "pending", "approval_id": id, "frozen": scope}))),
-        Heard::Late(approval) => Err(late(&approval)),
+        AnswerOutcome::Waiting { .. } => Ok(HttpReply::json(200, &json!({"status": "pending", "approval_id": id}))),
+        AnswerOutcome::Frozen(scope) => {
+            Ok(HttpReply::json(200, &json!({"status": "pending", "approval_id": id, "frozen": scope})))
+        }
+        AnswerOutcome::Late(approval) => Err(late(&approval)),
     }
 }
 
-/// The question as its letters by mail showed it. A reply that is handed in names no letter: the fullest one counts.
-async fn mailed(gw: &Gateway, mut question: Question) -> Result<Question, No> {
+/// The approval as its e-mails showed it. A reply that is handed in names no message: the most complete one counts.
+async fn mailed(gw: &Gateway, mut question: ApprovalRequest) -> Result<ApprovalRequest, CallError> {
     let sent = gw.store.deliveries(question.card.approval.id).await?;
     let mut letters = sent.iter().filter(|letter| letter.channel == email::NAME).peekable();
-    // A card of many writes that was never mailed was shown to nobody here.
-    if letters.peek().is_some() || question.card.approval.subject == Subject::Batch {
+    // A batch that was never sent by e-mail was shown to nobody here.
+    if letters.peek().is_some() || question.card.approval.subject == ApprovalSubject::Batch {
         question.shown = Some(letters.map(|letter| letter.covers(&question.card.items)).max().unwrap_or(0));
     }
     Ok(question)
 }
 
-fn late(approval: &sluice_core::approval::Approval) -> No {
+fn late(approval: &sluice_core::approval::Approval) -> CallError {
     match approval.state {
-        ApprovalState::Expired { .. } => No::saying(Code::ApprovalTooLate, "approval expired"),
+        ApprovalState::Expired { .. } => CallError::with_text(Code::ApprovalTooLate, "approval expired"),
         _ => {
-            let text = format!("approval not pending: {}", deciding::told(approval));
-            No { other: Some(approval.id.to_string()), ..No::saying(Code::ApprovalNotPending, &text) }
+            let text = format!("approval not pending: {}", deciding::describe_approval(approval));
+            CallError { other: Some(approval.id.to_string()), ..CallError::with_text(Code::ApprovalNotPending, &text) }
         }
     }
 }
 
 /// `GET /v1/allow-rules`.
-pub(super) async fn rules(visit: Visit) -> Result<Reply, No> {
-    listed(&visit, |allowance| matches!(allowance.scope, Scope::Standing { .. })).await
+pub(super) async fn rules(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    listed(&visit, |allowance| matches!(allowance.scope, AllowanceScope::Standing { .. })).await
 }
 
 /// `GET /v1/session-allows`.
-pub(super) async fn session_allows(visit: Visit) -> Result<Reply, No> {
-    listed(&visit, |allowance| matches!(allowance.scope, Scope::Session { .. })).await
+pub(super) async fn session_allows(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    listed(&visit, |allowance| matches!(allowance.scope, AllowanceScope::Session { .. })).await
 }
 
-async fn listed(visit: &Visit, wanted: impl Fn(&Allowance) -> bool) -> Result<Reply, No> {
+async fn listed(visit: &RoutedRequest, wanted: impl Fn(&Allowance) -> bool) -> Result<HttpReply, CallError> {
     let store = &visit.gw.store;
     let visitor = visit.visitor()?;
     let found = match visitor.agent() {
-        Some(_) => store.allowances_of(Asker::Client(visitor.client_id())).await?,
+        Some(_) => store.allowances_of(ApprovalRequester::Client(visitor.client_id())).await?,
         None => store.allowances(visit.limit()?).await?,
     };
     let data: Vec<Value> = found.iter().filter(|allowance| wanted(allowance)).map(allowance_json).collect();
-    Ok(Reply::json(200, &Page { data, next_cursor: None, has_more: false }))
+    Ok(HttpReply::json(200, &ListPage { data, next_cursor: None, has_more: false }))
 }
 
 /// `POST /v1/allow-rules`.
-pub(super) async fn make_rule(mut visit: Visit) -> Result<Reply, No> {
-    let body: NewRule = visit.take()?;
+pub(super) async fn make_rule(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let body: NewAllowRuleBody = visit.parse_body()?;
     let hex =
         body.client_id.len() == 12 && body.client_id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     if !hex || body.action_type.trim().is_empty() || body.action_type.chars().count() > 128 {
-        return Err(No::saying(
+        return Err(CallError::with_text(
             Code::SchemaWrongType,
             "client_id has 12 hex digits and action_type 1 to 128 characters",
         ));
@@ -526,61 +535,66 @@ pub(super) async fn make_rule(mut visit: Visit) -> Result<Reply, No> {
     let now = gw.now();
     let allowance = Allowance {
         id: AllowanceId::mint(gw.ids.as_ref()),
-        scope: Scope::Standing { rule: RuleId::mint(gw.ids.as_ref()) },
-        asker: Asker::Client(body.client_id),
-        covers: Covers::ActionType(body.action_type),
-        bounds: Bounds { expires_at: body.expires_in_sec.map(|s| now + Span::from_secs(s)), ..Bounds::default() },
+        scope: AllowanceScope::Standing { rule: RuleId::mint(gw.ids.as_ref()) },
+        asker: ApprovalRequester::Client(body.client_id),
+        covers: AllowanceCoverage::ActionType(body.action_type),
+        bounds: AllowanceBounds {
+            expires_at: body.expires_in_sec.map(|s| now + Millis::from_secs(s)),
+            ..AllowanceBounds::default()
+        },
         given_at: now,
-        used: Used::default(),
-        standing: Standing::Active,
+        used: AllowanceUsage::default(),
+        standing: AllowanceState::Active,
     };
     gw.store.grant(allowance.clone(), visit.actor()?).await?;
-    gw.events.wrote();
-    Ok(Reply::json(201, &allowance_json(&allowance)))
+    gw.events.notify_written();
+    Ok(HttpReply::json(201, &allowance_json(&allowance)))
 }
 
 /// `DELETE /v1/allow-rules/{rule_id}`.
-pub(super) async fn revoke_rule(visit: Visit) -> Result<Reply, No> {
-    let missing = || No::saying(Code::StoreNotFound, "rule not found");
-    let rule: RuleId = visit.part("rule_id").map_err(|_| missing())?;
+pub(super) async fn revoke_rule(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let missing = || CallError::with_text(Code::StoreNotFound, "rule not found");
+    let rule: RuleId = visit.path_param("rule_id").map_err(|_| missing())?;
     let visitor = visit.visitor()?;
-    let asker = visitor.agent().map(|_| Asker::Client(visitor.client_id()));
+    let asker = visitor.agent().map(|_| ApprovalRequester::Client(visitor.client_id()));
     let revoked = visit.gw.store.revoke_rule(rule, asker, visit.actor()?).await.map_err(|error| match error {
         sluice_store::StoreError::NotFound { .. } => missing(),
         other => other.into(),
     })?;
-    visit.gw.events.wrote();
+    visit.gw.events.notify_written();
     let (client, action_type) = match (&revoked.asker, &revoked.covers) {
-        (Asker::Client(id), Covers::ActionType(kind)) => (id.clone(), kind.clone()),
-        (Asker::Agent(name), Covers::Capability(covers) | Covers::Below(covers)) => {
+        (ApprovalRequester::Client(id), AllowanceCoverage::ActionType(kind)) => (id.clone(), kind.clone()),
+        (ApprovalRequester::Agent(name), AllowanceCoverage::Capability(covers) | AllowanceCoverage::Below(covers)) => {
             (name.to_string(), covers.to_string())
         }
-        (Asker::Client(id), Covers::Capability(covers) | Covers::Below(covers)) => (id.clone(), covers.to_string()),
-        (Asker::Agent(name), Covers::ActionType(kind)) => (name.to_string(), kind.clone()),
+        (ApprovalRequester::Client(id), AllowanceCoverage::Capability(covers) | AllowanceCoverage::Below(covers)) => {
+            (id.clone(), covers.to_string())
+        }
+        (ApprovalRequester::Agent(name), AllowanceCoverage::ActionType(kind)) => (name.to_string(), kind.clone()),
     };
-    Ok(Reply::json(
+    Ok(HttpReply::json(
         200,
         &json!({"rule_id": rule, "status": "revoked", "client_id": client, "action_type": action_type}),
     ))
 }
 
 /// `GET /v1/approvals/stats`.
-pub(super) async fn stats(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn stats(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let gw = &visit.gw;
-    let habits = gw.store.habits(gw.now() - Span::from_hours(7 * 24), 10_000).await?;
+    let habits = gw.store.decision_habits(gw.now() - Millis::from_hours(7 * 24), 10_000).await?;
     let open = gw.store.open_approvals(500).await?.len();
     let people: Vec<Value> = habits
         .iter()
         .map(|habit| {
             let all = habit.approved + habit.denied;
             let rate = if all == 0 { 0.0 } else { f64::from(habit.approved) / f64::from(all) };
-            // ux: twenty yeses in under two seconds each are not read.
-            let hasty = habit.approved >= 20 && habit.median < Span::from_secs(2);
+            // Twenty approvals with a median below two seconds are not read before they are given.
+            let hasty = habit.approved >= 20 && habit.median < Millis::from_secs(2);
             json!({
                 "by": habit.by, "approved": habit.approved, "denied": habit.denied,
                 "approval_rate": (rate * 1000.0).round() / 1000.0, "median_ms": habit.median.as_millis(), "hasty": hasty,
             })
         })
         .collect();
-    Ok(Reply::json(200, &json!({"window_hours": 168, "open": open, "people": people})))
+    Ok(HttpReply::json(200, &json!({"window_hours": 168, "open": open, "people": people})))
 }

@@ -1,36 +1,37 @@
-//! Who speaks in a reply that a forwarding service hands in.
+//! Finds out who wrote a reply that a forwarding service hands in.
 //!
-//! Takes the question and the reply; gives the person. Promise: the approval's id decides nothing, because the agent that
-//! asks knows it. A reply carries the token of a letter about this very question, or comes from a person who was asked and
-//! whom the forwarding service, trusted by configuration, has authenticated. What proves neither is on record.
+//! Takes the approval and the reply; gives the person. Promise: the approval's id decides nothing, because the agent
+//! that asks knows it. A reply must carry the token of a message about this approval, or come from a person who was
+//! asked and whom the forwarding service, trusted by configuration, has authenticated. A reply that proves neither is
+//! recorded.
 
 use sha2::{Digest as _, Sha256};
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, ApprovalId, PersonName, hex};
-use sluice_store::Delivery;
+use sluice_store::ApprovalDelivery;
 
-use super::gate::MailReply;
+use super::gate::MailReplyBody;
+use crate::channels::approval_message::{hash, secrets_in};
 use crate::channels::email::NAME as EMAIL;
-use crate::channels::letter::{hash, secrets_in};
-use crate::gate::deciding::Question;
-use crate::{Gateway, No};
+use crate::gate::deciding::ApprovalRequest;
+use crate::{CallError, Gateway};
 
-/// Under which name the record knows what was handed in.
+/// The channel name of handed-in replies in the audit log.
 const CHANNEL: &str = "inbox";
 
-/// Who speaks, and where they are reached.
-pub(super) struct Speaker {
+/// The person who wrote a reply, and where they are reached.
+pub(super) struct ReplyAuthor {
     /// The person.
     pub by: Actor,
-    /// The letter whose token they have.
-    pub letter: Option<Delivery>,
-    /// Their address.
+    /// The message whose token they have.
+    pub letter: Option<ApprovalDelivery>,
+    /// The person's address.
     pub place: Option<String>,
 }
 
-/// The one id a mail speaks of. Two are one too many: it cannot be told which is meant.
-pub(super) fn only_id(subject: &str, body: &str) -> Result<ApprovalId, No> {
-    let unclear = |text: &str| No::saying(Code::ApprovalUnclearReply, text);
+/// The one approval id in a mail. Two ids are an error: it is not clear which is meant.
+pub(super) fn only_id(subject: &str, body: &str) -> Result<ApprovalId, CallError> {
+    let unclear = |text: &str| CallError::with_text(Code::ApprovalUnclearReply, text);
     let (mut ids, mut unknown): (Vec<ApprovalId>, bool) = (Vec::new(), false);
     for text in [subject, body] {
         for (at, _) in text.match_indices("appr_") {
@@ -49,18 +50,22 @@ pub(super) fn only_id(subject: &str, body: &str) -> Result<ApprovalId, No> {
     }
     match ids.as_slice() {
         [id] => Ok(*id),
-        // An id, of nothing we have.
-        [] if unknown => Err(No::saying(Code::ApprovalNotFound, "approval not found")),
+        // An id of no approval that we have.
+        [] if unknown => Err(CallError::with_text(Code::ApprovalNotFound, "approval not found")),
         [] => Err(unclear("approval_id not found")),
         _ => Err(unclear("the mail names more than one approval")),
     }
 }
 
-/// The person a reply comes from.
+/// The person that a reply comes from.
 ///
 /// # Errors
 /// When the reply does not prove that it comes from a person who was asked.
-pub(super) async fn speaker(gw: &Gateway, question: &Question, reply: &MailReply) -> Result<Speaker, No> {
+pub(super) async fn speaker(
+    gw: &Gateway,
+    question: &ApprovalRequest,
+    reply: &MailReplyBody,
+) -> Result<ReplyAuthor, CallError> {
     let found = match by_token(gw, question, reply).await? {
         Some((person, letter)) => Some((person, Some(letter.place.clone()), Some(letter))),
         None if gw.config.inbox.trust_sender => {
@@ -69,7 +74,7 @@ pub(super) async fn speaker(gw: &Gateway, question: &Question, reply: &MailReply
         None => None,
     };
     match found {
-        Some((name, place, letter)) => Ok(Speaker { by: Actor::Person(name), letter, place }),
+        Some((name, place, letter)) => Ok(ReplyAuthor { by: Actor::Person(name), letter, place }),
         None => {
             let parts = [reply.from.as_deref(), reply.subject.as_deref(), Some(reply.body.as_str())];
             let mut print = Sha256::new();
@@ -78,17 +83,21 @@ pub(super) async fn speaker(gw: &Gateway, question: &Question, reply: &MailReply
                 print.update([0]);
             }
             let news = format!("mail:{}", hex::encode(&print.finalize()));
-            gw.store.hear(CHANNEL, &news, Some("email.no_token")).await?;
-            Err(No::new(Code::ApprovalReplyToken))
+            gw.store.record_channel_news(CHANNEL, &news, Some("email.no_token")).await?;
+            Err(CallError::new(Code::ApprovalReplyToken))
         }
     }
 }
 
-/// Whoever got the letter whose token stands in the reply, if that letter was about this question.
-async fn by_token(gw: &Gateway, question: &Question, reply: &MailReply) -> Result<Option<(PersonName, Delivery)>, No> {
+/// The person who got the message whose token is in the reply, if that message was about this approval.
+async fn by_token(
+    gw: &Gateway,
+    question: &ApprovalRequest,
+    reply: &MailReplyBody,
+) -> Result<Option<(PersonName, ApprovalDelivery)>, CallError> {
     let subject = reply.subject.as_deref().unwrap_or_default();
     for secret in secrets_in(subject).chain(secrets_in(&reply.body)) {
-        let letter = gw.store.delivery_with(hash(secret)).await?;
+        let letter = gw.store.delivery_by_secret(hash(secret)).await?;
         let letter = letter.filter(|letter| letter.approval == question.card.approval.id && letter.channel == EMAIL);
         if let Some(letter) = letter {
             return Ok(person_at(gw, &letter.place).map(|person| (person, letter)));
@@ -97,14 +106,14 @@ async fn by_token(gw: &Gateway, question: &Question, reply: &MailReply) -> Resul
     Ok(None)
 }
 
-/// The sender, if that is somebody who was asked about this question.
-fn by_sender(gw: &Gateway, question: &Question, reply: &MailReply) -> Option<PersonName> {
+/// The sender, if that is a person who was asked about this approval.
+fn by_sender(gw: &Gateway, question: &ApprovalRequest, reply: &MailReplyBody) -> Option<PersonName> {
     let address = bare(reply.from.as_deref()?)?;
     let request = question.filed.as_ref().map(|filed| &filed.request);
     let named = request.and_then(|request| Some((request.channel.as_deref()?, request.place.as_deref()?)));
     let approvals = &gw.config.approvals;
     match named {
-        // The request names one place: its person answers, by mail too.
+        // The request names one place: its person answers, by e-mail too.
         Some((EMAIL, place)) if place.eq_ignore_ascii_case(&address) => person_at(gw, place),
         Some((channel, place)) => {
             let person = approvals.person_at(EMAIL, &address)?;
@@ -121,7 +130,7 @@ fn person_at(gw: &Gateway, address: &str) -> Option<PersonName> {
     }
 }
 
-/// The address of a sender, without the name before it. Two addresses are nobody's.
+/// The address of a sender, without the display name. Two addresses are refused.
 fn bare(from: &str) -> Option<String> {
     let inside = match from.rsplit_once('<') {
         Some((_, rest)) => rest.strip_suffix('>')?,

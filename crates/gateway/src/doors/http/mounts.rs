@@ -1,5 +1,5 @@
-//! Mounted servers, for operators: how they are, what of their tools waits, accepting it, and taking up what the
-//! configuration says of them now.
+//! Mounted servers, for operators: their state, their tools that wait for acceptance, accepting tools, and reloading
+//! the configuration of mounts.
 
 use std::sync::Arc;
 
@@ -7,52 +7,52 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sluice_core::refusal::Code;
-use sluice_store::{Effects, PinnedTool, StoreError, definition_digest};
+use sluice_store::{PinnedTool, StoreError, ToolEffectClaim, definition_digest};
 
-use super::reply::Reply;
-use super::route::Visit;
-use super::views::Page;
-use crate::config::Way;
-use crate::mounts::{self, MountService, Reloaded};
-use crate::{Gateway, No};
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use super::views::ListPage;
+use crate::config::MountTransport;
+use crate::mounts::{self, MountService, MountsReloadSummary};
+use crate::{CallError, Gateway};
 
 /// One mounted server.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct MountView {
-    /// Its name.
+    /// The name of the mount.
     pub name: String,
     /// `program` or `address`.
     pub way: String,
     /// `starting`, `open` or `down`.
     pub state: String,
-    /// Since when.
+    /// Since when it is in this state.
     pub since: String,
-    /// Why it is not open, or why it ended last.
+    /// Why it is not open, or why it last ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What the server calls itself.
+    /// The name that the server gives itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// The revision of the protocol that is spoken.
+    /// The protocol revision in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// How often it was started again.
+    /// How often it was restarted.
     pub restarts: u32,
-    /// How often the server asked something of the gateway; each was refused.
+    /// How often the server sent requests to the gateway; each was refused.
     pub refused_requests: u32,
-    /// Layers of its jail that are off.
+    /// Sandbox layers that are off.
     pub missing_layers: Vec<String>,
     /// Tools that can be called.
     pub open_tools: usize,
-    /// Tools that wait for a person.
+    /// Tools that wait for a person's acceptance.
     pub waiting_tools: usize,
-    /// Its tools.
+    /// The tools of the server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<MountToolView>,
     /// Tools that cannot be used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedToolView>,
-    /// The last of what the program complained about, in its own words.
+    /// The program's latest error output, in its own words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_words: String,
 }
@@ -62,7 +62,7 @@ pub struct MountView {
 pub struct MountToolView {
     /// The server's name for it.
     pub tool: String,
-    /// What it is called behind the gate, once it was accepted.
+    /// Its name behind the gate, once it was accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capability: Option<String>,
     /// `open`, `changed`, `new`, `suspicious` or `gone`.
@@ -73,10 +73,10 @@ pub struct MountToolView {
     /// Who accepted it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted_by: Option<String>,
-    /// Who accepted that it only reads. Until somebody does, it is a write.
+    /// Who accepted that it only reads. Without that, it counts as a write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only_by: Option<String>,
-    /// Whether its server says of it that it only reads, so that this can be accepted.
+    /// Whether its server says that it only reads, so that this can be accepted.
     pub claims_to_read: bool,
     /// The digest of the definition that was accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,83 +95,83 @@ pub struct MountToolView {
 /// A tool that cannot be used.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct RefusedToolView {
-    /// Its name, as far as it can be printed.
+    /// The name of the tool, as far as it can be printed.
     pub tool: String,
-    /// Why.
+    /// Why it cannot be used.
     pub reason: String,
 }
 
-/// How much of the tools is shown.
+/// Which tools are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Depth {
+enum MountToolDetail {
     Counted,
     Named,
     Whole,
 }
 
 /// `GET /v1/mounts`.
-pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn list(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let mut data = Vec::new();
     for service in visit.gw.mounts.all() {
-        data.push(view(&service, Depth::Counted));
+        data.push(view(&service, MountToolDetail::Counted));
     }
-    Ok(Reply::json(200, &Page { data, next_cursor: None, has_more: false }))
+    Ok(HttpReply::json(200, &ListPage { data, next_cursor: None, has_more: false }))
 }
 
 /// `GET /v1/mounts/{name}`.
-pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
-    Ok(Reply::json(200, &view(&*known(&visit.gw, &visit.part::<String>("name")?)?, Depth::Named)))
+pub(super) async fn show(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    Ok(HttpReply::json(200, &view(&*known(&visit.gw, &visit.path_param::<String>("name")?)?, MountToolDetail::Named)))
 }
 
 /// `GET /v1/mounts/{name}/waiting`.
-pub(super) async fn waiting(visit: Visit) -> Result<Reply, No> {
-    let service = known(&visit.gw, &visit.part::<String>("name")?)?;
-    let mut view = view(&service, Depth::Whole);
-    if !visit.asked::<bool>("all")?.unwrap_or(false) {
+pub(super) async fn waiting(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let service = known(&visit.gw, &visit.path_param::<String>("name")?)?;
+    let mut view = view(&service, MountToolDetail::Whole);
+    if !visit.query_param::<bool>("all")?.unwrap_or(false) {
         view.tools.retain(|tool| tool.waiting.is_some());
     }
-    Ok(Reply::json(200, &view))
+    Ok(HttpReply::json(200, &view))
 }
 
 /// `POST /v1/mounts/{name}/test`.
-pub(super) async fn test(visit: Visit) -> Result<Reply, No> {
-    let service = known(&visit.gw, &visit.part::<String>("name")?)?;
+pub(super) async fn test(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let service = known(&visit.gw, &visit.path_param::<String>("name")?)?;
     mounts::look_again(&service).await;
-    Ok(Reply::json(200, &view(&service, Depth::Named)))
+    Ok(HttpReply::json(200, &view(&service, MountToolDetail::Named)))
 }
 
-/// What reading the mounts of the configuration again did.
+/// The result of reloading the mounts of the configuration.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ReloadedView {
-    /// Servers that were not there before.
+pub struct MountsReloadView {
+    /// Servers that were added.
     pub added: Vec<String>,
-    /// Servers that are set up otherwise now, and were started again.
+    /// Servers whose settings changed, and that were restarted.
     pub changed: Vec<String>,
-    /// Servers that are gone.
+    /// Servers that were removed.
     pub removed: Vec<String>,
     /// Held writes to them that were cancelled.
     pub cancelled: Vec<String>,
-    /// Other keys of the file that are not as the gateway has them; they take effect when it starts again.
+    /// Other keys of the file that differ from the running gateway; they take effect when it is restarted.
     pub after_restart: Vec<String>,
 }
 
 /// `POST /v1/mounts/reload`.
-pub(super) async fn reload(visit: Visit) -> Result<Reply, No> {
-    let Reloaded { added, changed, removed, cancelled, after_restart } =
+pub(super) async fn reload(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let MountsReloadSummary { added, changed, removed, cancelled, after_restart } =
         mounts::reload(&visit.gw, visit.actor()?).await?;
     let cancelled = cancelled.iter().map(ToString::to_string).collect();
-    Ok(Reply::json(200, &ReloadedView { added, changed, removed, cancelled, after_restart }))
+    Ok(HttpReply::json(200, &MountsReloadView { added, changed, removed, cancelled, after_restart }))
 }
 
 /// What is accepted.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AcceptBody {
+pub struct AcceptToolsBody {
     /// Tools, each with the digest of the definition that was shown.
-    pub tools: Vec<AcceptTool>,
-    /// `true`: they only read, as their server says. `false`: they write, whatever was accepted before. With either, tools
-    /// may be named that were accepted before, by the digest of their accepted definition. Left out: what is accepted
-    /// counts as a write.
+    pub tools: Vec<AcceptedToolBody>,
+    /// `true`: the tools only read, as their server says. `false`: they write, whatever was accepted before. With
+    /// either, tools that were accepted before can be named, by the digest of their accepted definition. Left out: what
+    /// is accepted counts as a write.
     #[serde(default)]
     pub read_only: Option<bool>,
 }
@@ -179,43 +179,45 @@ pub struct AcceptBody {
 /// One tool that is accepted.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AcceptTool {
+pub struct AcceptedToolBody {
     /// The server's name for it.
     pub tool: String,
-    /// The digest of what was shown.
+    /// The digest of the definition that was shown.
     pub digest: String,
 }
 
 /// `POST /v1/mounts/{name}/accept`.
-pub(super) async fn accept(mut visit: Visit) -> Result<Reply, No> {
-    let AcceptBody { tools, read_only } = visit.take()?;
-    let service = known(&visit.gw, &visit.part::<String>("name")?)?;
+pub(super) async fn accept(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let AcceptToolsBody { tools, read_only } = visit.parse_body()?;
+    let service = known(&visit.gw, &visit.path_param::<String>("name")?)?;
     let effects = match read_only {
-        None => Effects::Unsaid,
-        Some(false) => Effects::Write,
+        None => ToolEffectClaim::Unsaid,
+        Some(false) => ToolEffectClaim::Write,
         Some(true) => {
             may_be_read_only(&visit.gw, &service, &tools).await?;
-            Effects::ReadOnly
+            ToolEffectClaim::ReadOnly
         }
     };
     let tools = tools.into_iter().map(|one| (one.tool, one.digest)).collect();
     let accepted = visit.gw.store.accept_mount(&service.mount().name, tools, effects, visit.actor()?).await;
     accepted.map_err(|error| match error {
-        StoreError::NotFound { .. } => No::saying(Code::StoreNotFound, "one of these tools does not wait for a person"),
+        StoreError::NotFound { .. } => {
+            CallError::with_text(Code::StoreNotFound, "one of these tools does not wait for a person")
+        }
         StoreError::Conflict => {
-            No::saying(Code::StoreConflict, "a definition is no longer the one that was shown; look at it again")
+            CallError::with_text(Code::StoreConflict, "a definition is no longer the one that was shown; read it again")
         }
         other => other.into(),
     })?;
     mounts::look_again(&service).await;
-    visit.gw.events.wrote();
-    Ok(Reply::json(200, &view(&service, Depth::Named)))
+    visit.gw.events.notify_written();
+    Ok(HttpReply::json(200, &view(&service, MountToolDetail::Named)))
 }
 
-/// Refuses to call a tool a read that its server does not call one.
-async fn may_be_read_only(gw: &Gateway, service: &MountService, tools: &[AcceptTool]) -> Result<(), No> {
+/// Refuses to accept a tool as a read if its server does not say so.
+async fn may_be_read_only(gw: &Gateway, service: &MountService, tools: &[AcceptedToolBody]) -> Result<(), CallError> {
     let pins = gw.store.mount_tools(&service.mount().name).await?;
-    let claims = |tool: &&AcceptTool| {
+    let claims = |tool: &&AcceptedToolBody| {
         let pin = pins.iter().find(|pin| pin.tool == tool.tool);
         pin.and_then(said).is_some_and(|definition| service.claims_to_read(definition))
     };
@@ -224,32 +226,33 @@ async fn may_be_read_only(gw: &Gateway, service: &MountService, tools: &[AcceptT
         Some(tool) => {
             let name: String = tool.tool.chars().filter(|c| !c.is_control()).take(80).collect();
             let text = format!(
-                "`{name}` stays a write: its server does not say `readOnlyHint: true` of it, or `trust_hints` is off"
+                "`{name}` stays a write: its server does not set `readOnlyHint: true` for it, or `trust_hints` is off"
             );
-            Err(No::saying(Code::DoorParameter, &text))
+            Err(CallError::with_text(Code::DoorParameter, &text))
         }
     }
 }
 
-fn known(gw: &Gateway, name: &str) -> Result<Arc<MountService>, No> {
-    let missing = || No::saying(Code::StoreNotFound, "there is no mount of this name; GET /v1/mounts lists them");
+fn known(gw: &Gateway, name: &str) -> Result<Arc<MountService>, CallError> {
+    let missing =
+        || CallError::with_text(Code::StoreNotFound, "there is no mount with this name; GET /v1/mounts lists them");
     gw.mounts.get(name).ok_or_else(missing)
 }
 
-/// The definition a word about a tool would be about: the one that waits, or else the accepted one.
+/// The definition that a decision about a tool refers to: the waiting one, or else the accepted one.
 fn said(pin: &PinnedTool) -> Option<&str> {
     let waiting = pin.waiting.as_ref().map(|(definition, ..)| definition.as_str());
     waiting.or_else(|| pin.accepted.as_ref().map(|(definition, ..)| definition.as_str()))
 }
 
-fn view(service: &MountService, depth: Depth) -> MountView {
+fn view(service: &MountService, depth: MountToolDetail) -> MountView {
     let (condition, tools, pins) = (service.condition(), service.tools(), service.pins());
     let state_of = |pin: &PinnedTool| match &pin.waiting {
         Some((_, why, _)) => why.as_str(),
         None if tools.iter().any(|tool| tool.tool == pin.tool && tool.open) => "open",
         None => "gone",
     };
-    let text = |text: &str| serde_json::from_str::<Value>(text).ok().filter(|_| depth == Depth::Whole);
+    let text = |text: &str| serde_json::from_str::<Value>(text).ok().filter(|_| depth == MountToolDetail::Whole);
     let shown = pins.iter().map(|pin| {
         let tool = tools.iter().find(|tool| tool.tool == pin.tool);
         MountToolView {
@@ -266,14 +269,14 @@ fn view(service: &MountService, depth: Depth) -> MountView {
             digest: pin.waiting.as_ref().map(|(definition, ..)| definition_digest(definition)),
         }
     });
-    let shown: Vec<MountToolView> = if depth == Depth::Counted { Vec::new() } else { shown.collect() };
-    let refused = condition.refused.iter().filter(|_| depth != Depth::Counted).take(500);
+    let shown: Vec<MountToolView> = if depth == MountToolDetail::Counted { Vec::new() } else { shown.collect() };
+    let refused = condition.refused.iter().filter(|_| depth != MountToolDetail::Counted).take(500);
     let (server, protocol) = condition.server.unzip();
     MountView {
         name: service.mount().name.clone(),
         way: match service.mount().way {
-            Way::Program(_) => "program".into(),
-            Way::Address(_) => "address".into(),
+            MountTransport::Program(_) => "program".into(),
+            MountTransport::Address(_) => "address".into(),
         },
         state: condition.phase.as_str().into(),
         since: condition.since.to_string(),
@@ -287,6 +290,6 @@ fn view(service: &MountService, depth: Depth) -> MountView {
         waiting_tools: pins.iter().filter(|pin| pin.waiting.is_some()).count(),
         tools: shown,
         refused: refused.map(|(tool, reason)| RefusedToolView { tool: tool.clone(), reason: reason.clone() }).collect(),
-        last_words: if depth == Depth::Counted { String::new() } else { condition.last_words },
+        last_words: if depth == MountToolDetail::Counted { String::new() } else { condition.last_words },
     }
 }

@@ -1,31 +1,32 @@
-//! Nodes, for operators: which gateways share the database, how they are, and where they differ.
+//! Nodes, for operators: the gateways that share the database, their state, and where they differ.
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use sluice_core::nodes::{KnownNode, NodePhase, NodeStanding};
+use sluice_core::nodes::{KnownNode, NodeLiveness, NodePhase};
 use sluice_store::Store;
 
-use super::reply::Reply;
-use super::route::Visit;
-use crate::{Gateway, No, nodes};
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use crate::{CallError, Gateway, nodes};
 
 /// All nodes on the database.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct NodesView {
     /// Each node, by name.
     pub nodes: Vec<NodeView>,
-    /// In what live nodes differ now, in words. Empty where they agree.
+    /// How live nodes differ now, as text. Empty if they agree.
     pub differences: Vec<String>,
 }
 
 /// One node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct NodeView {
-    /// Its name.
+    /// The name of the node.
     pub name: String,
-    /// Whether it is the one that answers.
+    /// Whether it is the node that answers this request.
     pub answers: bool,
-    /// `starting`, `open`, `stopping`, `gone` if it was not seen for a minute, or `unknown` if only a newer release knows its state.
+    /// `starting`, `open`, `stopping`, `gone` if it was not seen for a minute, or `unknown` if only a newer release
+    /// knows its state.
     pub state: &'static str,
     /// Its release.
     pub release: String,
@@ -33,13 +34,13 @@ pub struct NodeView {
     pub started_at: String,
     /// When it last wrote to the database.
     pub last_seen: String,
-    /// How long ago that was, in milliseconds, by the machine of the node that answers.
+    /// How long ago that was, in milliseconds, by the clock of the answering node.
     pub lag_ms: u64,
     /// The rules in force there.
     pub policy_version: String,
-    /// What stands behind the gate there.
+    /// The services of the node.
     pub services: Vec<NodeServiceView>,
-    /// Since when it does not trust the database.
+    /// Since when the node does not trust the database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspected_at: Option<String>,
 }
@@ -47,7 +48,7 @@ pub struct NodeView {
 /// A service of a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct NodeServiceView {
-    /// Its name.
+    /// The name of the service.
     pub name: String,
     /// `built_in`, `connected`, `mounted`, `custom` or `proxy`; `other` if only a newer release knows.
     pub kind: &'static str,
@@ -56,11 +57,11 @@ pub struct NodeServiceView {
 }
 
 /// `GET /v1/nodes`.
-pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
-    Ok(Reply::json(200, &view(&visit.gw).await?))
+pub(super) async fn list(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    Ok(HttpReply::json(200, &view(&visit.gw).await?))
 }
 
-async fn view(gw: &Gateway) -> Result<NodesView, No> {
+async fn view(gw: &Gateway) -> Result<NodesView, CallError> {
     let seen = nodes::seen(gw, &gw.store).await?;
     Ok(NodesView {
         nodes: seen.nodes.iter().map(|(node, standing)| one(gw, node, *standing)).collect(),
@@ -68,15 +69,15 @@ async fn view(gw: &Gateway) -> Result<NodesView, No> {
     })
 }
 
-/// In what live nodes differ now, in words.
-pub(super) async fn differences(gw: &Gateway, store: &Store) -> Result<Vec<String>, No> {
+/// How live nodes differ now, as text.
+pub(super) async fn differences(gw: &Gateway, store: &Store) -> Result<Vec<String>, CallError> {
     if !store.is_shared() {
         return Ok(Vec::new());
     }
     Ok(nodes::seen(gw, store).await?.differences.into_iter().map(|one| one.text).collect())
 }
 
-fn one(gw: &Gateway, node: &KnownNode, standing: NodeStanding) -> NodeView {
+fn one(gw: &Gateway, node: &KnownNode, standing: NodeLiveness) -> NodeView {
     let report = &node.report;
     NodeView {
         name: node.name.to_string(),

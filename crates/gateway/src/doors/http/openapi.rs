@@ -1,6 +1,6 @@
-//! The API description (OpenAPI 3.1), printed from the table of routes.
+//! The API description (OpenAPI 3.1), generated from the table of routes.
 //!
-//! Bodies are described as they are read and answers as they are written: a field that an answer leaves out when it is
+//! Bodies are described as they are read and answers as they are written: a field that an answer omits when it is
 //! empty is not required there, and a field with a default is required only where it is always written.
 
 use std::collections::BTreeMap;
@@ -12,39 +12,39 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use sluice_core::refusal::Code;
 
-use super::reply::Reply;
-use super::route::{Access, Route, Visit};
+use super::reply::HttpReply;
+use super::route::{Route, RouteAccess, RoutedRequest};
 use super::routes;
-use super::views::{Problem, role_word};
-use crate::No;
+use super::views::{ProblemDetails, role_word};
+use crate::CallError;
 use crate::value::{at, put};
 
-/// `GET /openapi.json`. It needs no credential, so it costs nothing: the bytes are made once and shared by all answers.
-pub(super) async fn show(_: Visit) -> Result<Reply, No> {
+/// `GET /openapi.json`. It needs no credential, so it must be cheap: the bytes are made once and shared by all answers.
+pub(super) async fn show(_: RoutedRequest) -> Result<HttpReply, CallError> {
     static BYTES: OnceLock<Bytes> = OnceLock::new();
     let bytes = BYTES.get_or_init(|| serde_json::to_vec(&document()).unwrap_or_default().into());
-    Ok(Reply::bytes(200, "application/json", bytes.clone()))
+    Ok(HttpReply::bytes(200, "application/json", bytes.clone()))
 }
 
-/// The schemas of what is read and of what is written.
-struct Schemas {
+/// The schemas of request bodies and of answers.
+struct OpenApiSchemas {
     bodies: SchemaGenerator,
     answers: SchemaGenerator,
 }
 
-impl Schemas {
-    fn new() -> Schemas {
+impl OpenApiSchemas {
+    fn new() -> OpenApiSchemas {
         let settings = SchemaSettings::draft2020_12().with(|settings| {
             settings.definitions_path = "/components/schemas".into();
             settings.meta_schema = None;
         });
-        Schemas {
+        OpenApiSchemas {
             bodies: settings.clone().for_deserialize().into_generator(),
             answers: settings.for_serialize().into_generator(),
         }
     }
 
-    /// All definitions. A type that is both read and written must look the same in both: a test holds that
+    /// All definitions. A type that is both read and written must have one schema: a test checks that
     /// ([`described_twice`]).
     fn definitions(mut self) -> Map<String, Value> {
         let mut all = self.bodies.take_definitions(true);
@@ -53,10 +53,10 @@ impl Schemas {
     }
 }
 
-/// Types that are described as a body in one way and as an answer in another, under one name. There must be none.
+/// Types that have one schema as a body and another as an answer, under the same name. There must be none.
 #[must_use]
 pub fn described_twice() -> Vec<String> {
-    let mut schemas = Schemas::new();
+    let mut schemas = OpenApiSchemas::new();
     paths(&mut schemas);
     let answers = schemas.answers.take_definitions(true);
     let bodies = schemas.bodies.take_definitions(true);
@@ -67,10 +67,10 @@ pub fn described_twice() -> Vec<String> {
         .collect()
 }
 
-/// The whole description.
+/// The complete description.
 #[must_use]
 pub fn document() -> Value {
-    let mut schemas = Schemas::new();
+    let mut schemas = OpenApiSchemas::new();
     let paths = paths(&mut schemas);
     json!({
         "openapi": "3.1.0",
@@ -94,8 +94,8 @@ pub fn document() -> Value {
     })
 }
 
-fn paths(schemas: &mut Schemas) -> BTreeMap<&'static str, Map<String, Value>> {
-    let problem = schemas.answers.subschema_for::<Problem>();
+fn paths(schemas: &mut OpenApiSchemas) -> BTreeMap<&'static str, Map<String, Value>> {
+    let problem = schemas.answers.subschema_for::<ProblemDetails>();
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for route in routes::all() {
         let operation = operation(route, schemas, problem.as_value());
@@ -104,7 +104,7 @@ fn paths(schemas: &mut Schemas) -> BTreeMap<&'static str, Map<String, Value>> {
     paths
 }
 
-fn operation(route: &Route, schemas: &mut Schemas, problem: &Value) -> Value {
+fn operation(route: &Route, schemas: &mut OpenApiSchemas, problem: &Value) -> Value {
     let mut parameters: Vec<Value> = path_parts(route.path)
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
         .collect();
@@ -170,14 +170,14 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator, problem: &Value) -> V
     json!(responses)
 }
 
-fn security(access: Access) -> Value {
+fn security(access: RouteAccess) -> Value {
     match access {
-        Access::Open => json!([]),
-        Access::Agent => json!([{"agent": []}]),
-        Access::Inbox => json!([{"inbox": []}]),
-        Access::Operator(_) => json!([{"operator": []}]),
-        Access::Either(_) => json!([{"agent": []}, {"operator": []}]),
-        Access::Task(_) => json!([{"task": []}, {"operator": []}]),
-        Access::Sessions(_) => json!([{"agent": []}, {"task": []}, {"operator": []}]),
+        RouteAccess::Open => json!([]),
+        RouteAccess::Agent => json!([{"agent": []}]),
+        RouteAccess::Inbox => json!([{"inbox": []}]),
+        RouteAccess::Operator(_) => json!([{"operator": []}]),
+        RouteAccess::Either(_) => json!([{"agent": []}, {"operator": []}]),
+        RouteAccess::Task(_) => json!([{"task": []}, {"operator": []}]),
+        RouteAccess::Sessions(_) => json!([{"agent": []}, {"task": []}, {"operator": []}]),
     }
 }

@@ -1,78 +1,78 @@
-//! The rules, for operators: what is in force, what was, what would be.
+//! The rules, for operators: those in force, those of the past, and the effect of others.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sluice_core::ids::SessionId;
-use sluice_core::policy::{Origin, Policy, Question};
+use sluice_core::policy::{Policy, PolicyInput, TargetOrigin};
 use sluice_core::proxy::spawn;
 use sluice_core::refusal::Code;
 use sluice_core::target::origins;
-use sluice_core::{Action, AgentName, CallId, CapabilityName, HoldId, Span};
-use sluice_store::{PolicyRecord, Refusals, RefusedCall};
+use sluice_core::{Action, AgentName, CallId, CapabilityName, HoldId, Millis};
+use sluice_store::{ListRefusedCalls, PolicyRecord, RefusedCall};
 
-use super::reply::Reply;
-use super::route::Visit;
-use super::views::{Page, TargetView};
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use super::views::{ListPage, TargetView};
 use crate::loops::policy::put_in_force;
 use crate::rooms::origin;
 use crate::services::CHECKED;
 use crate::value::put;
-use crate::{Gateway, No, policies};
+use crate::{CallError, Gateway, policies};
 
-/// Most held writes one replay looks at.
+/// Most held writes that one replay reads.
 const MOST: usize = 100_000;
 
 /// Policy files.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Files {
-    /// `org.yaml` and `agents/<name>.yaml`, each with its text. All of them: what is not named is gone.
+pub struct PolicyFilesBody {
+    /// `org.yaml` and `agents/<name>.yaml`, each with its text. All files: a file that is not named is removed.
     pub files: Map<String, Value>,
-    /// Only if these rules are in force now.
+    /// Apply only if this version is in force now.
     #[serde(default)]
     pub if_version: Option<String>,
 }
 
 /// `GET /v1/policy`: the rules in force, as files.
-pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn show(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let gw = &visit.gw;
     let policy = gw.policy.get();
-    let found = policies::Found::folder(&gw.config.policies);
+    let found = policies::PolicyFiles::folder(&gw.config.policies);
     let files: Value = serde_json::from_str(&policies::as_json(&found.sources)).unwrap_or(Value::Null);
-    Ok(Reply::json(200, &json!({"version": policy.version(), "rules": policy.rules(), "files": files})))
+    Ok(HttpReply::json(200, &json!({"version": policy.version(), "rules": policy.rule_count(), "files": files})))
 }
 
 /// `PUT /v1/policy`: puts files in force.
-pub(super) async fn apply(mut visit: Visit) -> Result<Reply, No> {
-    let Files { files, if_version } = visit.take()?;
+pub(super) async fn apply(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let PolicyFilesBody { files, if_version } = visit.parse_body()?;
     let gw = &visit.gw;
     let (before, changed) = put_in_force(gw, &files, if_version, visit.actor()?).await?;
-    Ok(Reply::json(200, &json!({"version": gw.policy.get().version(), "changed": changed, "before": before})))
+    Ok(HttpReply::json(200, &json!({"version": gw.policy.get().version(), "changed": changed, "before": before})))
 }
 
 /// `GET /v1/policy/history`.
-pub(super) async fn history(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn history(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let limit = visit.limit()?;
     let found = visit.gw.store.policy_history(limit).await?;
     let data: Vec<Value> = found
         .iter()
         .map(|record| json!({"version": record.version, "by": record.by, "at": record.at.to_string()}))
         .collect();
-    Ok(Reply::json(200, &Page { data, next_cursor: None, has_more: false }))
+    Ok(HttpReply::json(200, &ListPage { data, next_cursor: None, has_more: false }))
 }
 
-/// Rules that were in force.
+/// Rules that were in force before.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Revert {
-    /// Their version, or the start of it.
+pub struct RevertPolicyBody {
+    /// The version, or the start of it.
     pub version: String,
 }
 
 /// `POST /v1/policy/revert`.
-pub(super) async fn revert(mut visit: Visit) -> Result<Reply, No> {
-    let Revert { version } = visit.take()?;
+pub(super) async fn revert(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let RevertPolicyBody { version } = visit.parse_body()?;
     let gw = visit.gw.clone();
     let record = match gw.store.policy(&version).await? {
         Some(record) => record,
@@ -83,58 +83,58 @@ pub(super) async fn revert(mut visit: Visit) -> Result<Reply, No> {
     apply(visit).await
 }
 
-/// The only rules that were in force whose version starts like this.
-async fn starting_like(gw: &Gateway, version: &str) -> Result<PolicyRecord, No> {
+/// The one set of past rules whose version starts like this.
+async fn starting_like(gw: &Gateway, version: &str) -> Result<PolicyRecord, CallError> {
     let mut meant = gw.store.policy_history(500).await?;
     meant.retain(|record| {
         record.version.starts_with(version)
             || record.version.strip_prefix("sha256:").is_some_and(|hash| hash.starts_with(version))
     });
-    // The same rules may have come into force more than once.
+    // The same rules may have been in force more than once.
     meant.sort_unstable_by(|one, other| one.version.cmp(&other.version));
     meant.dedup_by(|one, other| one.version == other.version);
     match (meant.pop(), meant.is_empty()) {
         (Some(record), true) => Ok(record),
         (Some(_), false) | (None, _) => {
-            Err(No::saying(Code::StoreNotFound, "no version, or more than one, starts like that"))
+            Err(CallError::with_text(Code::StoreNotFound, "no version, or more than one, starts like that"))
         }
     }
 }
 
-/// A call to be explained.
+/// A call to explain.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Explain {
-    /// Whose.
+pub struct ExplainCallBody {
+    /// The agent.
     #[schemars(with = "String")]
     pub agent: AgentName,
-    /// Of what.
+    /// The capability.
     #[schemars(with = "String")]
     pub capability: CapabilityName,
-    /// With which arguments.
+    /// The arguments.
     #[serde(default)]
     pub arguments: Map<String, Value>,
-    /// In which session: its task, what it was shown, and whether it is tainted.
+    /// The session: its task, what it was shown, and whether it is tainted.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub session_id: Option<SessionId>,
-    /// At which account of the service.
+    /// The account at the service.
     #[serde(default)]
     pub account: Option<String>,
 }
 
 /// `POST /v1/policy/explain`.
-pub(super) async fn explain(mut visit: Visit) -> Result<Reply, No> {
-    let Explain { agent, capability, arguments, session_id, account } = visit.take()?;
+pub(super) async fn explain(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let ExplainCallBody { agent, capability, arguments, session_id, account } = visit.parse_body()?;
     let gw = &visit.gw;
     let session = match session_id {
         Some(id) => gw.store.session(id).await?.filter(|session| session.agent == agent),
         None => None,
     };
     if session_id.is_some() && session.is_none() {
-        return Err(No::new(Code::IdentitySession));
+        return Err(CallError::new(Code::IdentitySession));
     }
-    // A call that was only checked is explained under the name it would be carried out under.
+    // A call that was only checked is explained under the name that it would be carried out under.
     let name = capability.as_str().strip_prefix(CHECKED).map(CapabilityName::new);
     let capability = name.and_then(Result::ok).unwrap_or(capability);
     let action = Action::custom(capability.clone(), agent.clone(), Value::Object(arguments.clone()));
@@ -143,82 +143,82 @@ pub(super) async fn explain(mut visit: Visit) -> Result<Reply, No> {
         Err(_) => Vec::new(),
     };
     let named = session_id.map(|id| id.to_string());
-    let mut question = Question::new(&agent, &capability, &arguments, gw.now());
+    let mut question = PolicyInput::new(&agent, &capability, &arguments, gw.now());
     question.session = named.as_deref();
     question.account = account.as_deref();
-    question.tainted = gw.store.any_tainted(agent.clone()).await?;
+    question.tainted = gw.store.has_tainted_session(agent.clone()).await?;
     question.targets = Some(origins(&targets));
     let mut explained = serde_json::to_value(gw.policy.get().explain(&question)).unwrap_or_default();
     let targets: Vec<TargetView> = targets.into_iter().map(TargetView::from).collect();
     put(&mut explained, "targets", serde_json::to_value(targets).unwrap_or_default());
-    Ok(Reply::json(200, &explained))
+    Ok(HttpReply::json(200, &explained))
 }
 
-/// What other rules would have done.
+/// A request to replay the past with other rules.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Replay {
+pub struct ReplayPolicyBody {
     /// The other rules.
     pub files: Map<String, Value>,
-    /// Over how many seconds of the past.
+    /// How many seconds of the past are replayed.
     pub seconds: u64,
 }
 
-/// A call that other rules would have treated otherwise.
+/// A call that other rules would have treated differently.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Difference {
-    /// The call.
+pub struct ReplayDifferenceView {
+    /// The id of the call.
     pub call_id: String,
-    /// The write it became; none if the rules refused it.
+    /// The write it became; absent if the rules refused it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer_id: Option<String>,
-    /// Whose.
+    /// The agent.
     pub agent: String,
-    /// What.
+    /// The capability.
     pub capability: String,
-    /// Under the rules in force.
+    /// The tier under the rules in force.
     pub now: String,
-    /// Under the other rules.
+    /// The tier under the other rules.
     pub then: String,
-    /// The rule of the other rules that says so.
+    /// The deciding rule of the other rules.
     pub rule: Option<String>,
 }
 
 /// What a replay found.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Replayed {
-    /// Writes looked at. Reads that were answered leave no arguments behind, so they cannot be replayed.
+pub struct ReplayView {
+    /// How many writes were replayed. Answered reads keep no arguments, so they cannot be replayed.
     pub writes: usize,
-    /// Those, and refused calls, that would be treated more strictly.
+    /// How many calls, refused ones included, would be treated more strictly.
     pub stricter: usize,
-    /// Those that would be treated less strictly.
+    /// How many calls would be treated less strictly.
     pub looser: usize,
-    /// Calls the rules refused in that time.
+    /// How many calls the rules refused in that time.
     pub refused: usize,
-    /// How many of these were looked at. What was asked for is kept for 30 days, unless it is large, holds something
-    /// that must not leave, or a limit refused it rather than a rule.
+    /// How many refused calls were replayed. Their arguments are kept for 30 days, unless they are large, hold
+    /// something that must not leave, or a limit refused the call rather than a rule.
     pub refused_replayed: usize,
-    /// Whether `refused` counts all of them; the search of the record has a bound.
+    /// Whether `refused` counts all of them; the search of the audit log is limited.
     pub refused_all: bool,
-    /// The first hundred of them.
-    pub differences: Vec<Difference>,
+    /// The first hundred differences.
+    pub differences: Vec<ReplayDifferenceView>,
 }
 
 /// `POST /v1/policy/replay`.
-pub(super) async fn replay(mut visit: Visit) -> Result<Reply, No> {
-    let Replay { files, seconds } = visit.take()?;
+pub(super) async fn replay(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let ReplayPolicyBody { files, seconds } = visit.parse_body()?;
     let gw = &visit.gw;
     let sources = policies::from_json(&files)?;
     let other = Policy::load(&sources, &gw.catalogue.known()).map_err(|errors| policies::refuse(&errors))?.policy;
-    Ok(Reply::json(200, &compare(gw, &other, Span::from_secs(seconds)).await?))
+    Ok(HttpReply::json(200, &compare(gw, &other, Millis::from_secs(seconds)).await?))
 }
 
-async fn compare(gw: &Gateway, other: &Policy, span: Span) -> Result<Replayed, No> {
+async fn compare(gw: &Gateway, other: &Policy, span: Millis) -> Result<ReplayView, CallError> {
     let current = gw.policy.get();
     let rules = (current.as_ref(), other);
     let since = u64::try_from((gw.now() - span).as_millis().max(0)).unwrap_or(0);
     let mut after = HoldId::from_bits(u128::from(since) << 80);
-    let refused = Refusals {
+    let refused = ListRefusedCalls {
         since: gw.now() - span,
         agent: None,
         service: None,
@@ -229,7 +229,7 @@ async fn compare(gw: &Gateway, other: &Policy, span: Span) -> Result<Replayed, N
     };
     let refused = gw.store.refusals(refused).await?;
     let by_rules = refused.calls.iter().filter(|call| call.code.starts_with("policy."));
-    let mut found = Replayed {
+    let mut found = ReplayView {
         writes: 0,
         stricter: 0,
         looser: 0,
@@ -252,45 +252,45 @@ async fn compare(gw: &Gateway, other: &Policy, span: Span) -> Result<Replayed, N
             let Ok(name) = CapabilityName::new(name) else { continue };
             let session = hold.session.map(|id| id.to_string());
             let spawn = spawn::arguments(&name, &hold.action);
-            let mut question = Question::new(hold.agent(), &name, hold.action.arguments(), hold.admitted_at);
+            let mut question = PolicyInput::new(hold.agent(), &name, hold.action.arguments(), hold.admitted_at);
             question.spawn = spawn.as_ref();
             question.account = hold.action.account();
             question.session = session.as_deref();
-            question.targets = Some(origins(&gw.store.targets_of(hold.id).await?));
+            question.targets = Some(origins(&gw.store.hold_targets(hold.id).await?));
             found.note(rules, &question, (hold.call, Some(hold.id)));
         }
     }
     Ok(found)
 }
 
-/// Puts a call that the rules refused to both, if it is kept.
+/// Replays a call that the rules refused, if its arguments are kept.
 async fn compare_refused(
     gw: &Gateway,
     rules: (&Policy, &Policy),
     call: &RefusedCall,
-    found: &mut Replayed,
-) -> Result<(), No> {
+    found: &mut ReplayView,
+) -> Result<(), CallError> {
     let Some(digest) = call.digest else { return Ok(()) };
     let Some(action) = gw.store.refused_action(digest).await? else { return Ok(()) };
     let session = call.session.map(|id| id.to_string());
     let words = call.origins.as_deref().unwrap_or_default();
     let spawn = spawn::arguments(action.capability(), &action);
-    let mut question = Question::new(action.agent(), action.capability(), action.arguments(), call.at);
+    let mut question = PolicyInput::new(action.agent(), action.capability(), action.arguments(), call.at);
     question.spawn = spawn.as_ref();
     question.account = action.account();
     question.session = session.as_deref();
-    question.targets = Some(words.split(", ").filter_map(Origin::from_word).collect());
+    question.targets = Some(words.split(", ").filter_map(TargetOrigin::from_word).collect());
     found.note(rules, &question, (call.call, None));
     found.refused_replayed += 1;
     Ok(())
 }
 
-impl Replayed {
-    /// Puts one question to the rules in force and to the others.
+impl ReplayView {
+    /// Compares the rules in force and the other rules for one call.
     fn note(
         &mut self,
         (current, other): (&Policy, &Policy),
-        question: &Question<'_>,
+        question: &PolicyInput<'_>,
         (call, hold): (CallId, Option<HoldId>),
     ) {
         let (now, then) = (current.judge_call(question), other.judge_call(question));
@@ -303,7 +303,7 @@ impl Replayed {
             self.looser += 1;
         }
         if self.differences.len() < 100 {
-            self.differences.push(Difference {
+            self.differences.push(ReplayDifferenceView {
                 call_id: call.to_string(),
                 buffer_id: hold.map(|id| id.to_string()),
                 agent: question.agent.to_string(),

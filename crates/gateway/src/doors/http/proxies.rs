@@ -1,4 +1,4 @@
-//! Security proxies, for operators: how they stand, how their tasks ended, and letting them run again.
+//! Security proxies, for operators: their state, how their tasks ended, and letting them run again.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use serde_json::Value;
 use sluice_core::Actor;
 use sluice_core::proxy::Proxy;
 use sluice_core::refusal::Code;
-use sluice_store::{ProxyTask, Standing, StoreError, TaskState};
+use sluice_store::{ProxySuspension, ProxyTask, ProxyTaskState, StoreError};
 
-use super::proxy_reports::ScoreView;
-use super::reply::Reply;
-use super::route::Visit;
-use super::views::Page;
-use crate::proxies::{Found, ProxyService, rotation};
-use crate::{Gateway, No};
+use super::proxy_reports::RoutingScoreView;
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use super::views::ListPage;
+use crate::proxies::{ProxyFile, ProxyService, rotation};
+use crate::{CallError, Gateway};
 
-/// Tasks shown with a proxy.
+/// How many tasks are shown with a proxy.
 const SHOWN: u32 = 20;
 
 /// One proxy.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ProxyView {
-    /// Its name.
+    /// The name of the proxy.
     pub name: String,
     /// The service behind it.
     pub service: String,
@@ -34,91 +34,91 @@ pub struct ProxyView {
     pub reason: Option<String>,
     /// `acquaintance`, `friend` or `ally`.
     pub trust: String,
-    /// What can be asked of it.
+    /// The capabilities of the proxy.
     pub capabilities: Vec<String>,
-    /// What is wrong with its file.
+    /// The errors in its file.
     pub flaws: Vec<String>,
-    /// What a person should look at although it may run.
+    /// Warnings that a person should read although the proxy may run.
     pub warnings: Vec<String>,
     /// How much each operation gains from isolation.
-    pub routing: Vec<ScoreView>,
+    pub routing: Vec<RoutingScoreView>,
     /// The newest tasks.
-    pub tasks: Vec<TaskView>,
-    /// Names of workspaces set aside.
+    pub tasks: Vec<ProxyTaskView>,
+    /// The names of archived workspaces.
     pub archives: Vec<String>,
-    /// Drafts by state.
+    /// How many drafts there are in each state.
     pub drafts: std::collections::BTreeMap<String, usize>,
-    /// The sides it last dealt with, and what is kept about them. Their facts come from the service.
-    pub relations: Vec<RelationView>,
-    /// Drafts that calls name, newest first.
-    pub named_drafts: Vec<DraftView>,
-    /// What tasks last proposed to keep and may not, newest first.
-    pub refused_proposals: Vec<RefusedView>,
-    /// When its credential is to be replaced, if it has a lasting account.
+    /// The latest counterparts, and what is stored about them. Their facts come from the service.
+    pub relations: Vec<ProxyRelationView>,
+    /// The drafts that calls refer to, newest first.
+    pub named_drafts: Vec<ProxyDraftView>,
+    /// The latest refused proposals of tasks to store something, newest first.
+    pub refused_proposals: Vec<RefusedProposalView>,
+    /// When its credential must be replaced, if it has a permanent account.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotate_by: Option<String>,
 }
 
-/// Another side of a lasting account.
+/// A counterpart of a permanent account.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct RelationView {
-    /// As calls name it.
+pub struct ProxyRelationView {
+    /// The name that calls use.
     pub name: String,
-    /// When it was first dealt with.
+    /// The time of the first contact.
     pub since: String,
-    /// When it was last dealt with.
+    /// The time of the last contact.
     pub last: String,
-    /// What is kept about it.
+    /// What is stored about it.
     pub facts: Value,
-    /// Exchanges a task is told of.
+    /// How many recent exchanges a task is given.
     pub recent: usize,
 }
 
-/// A draft that calls name.
+/// A draft that calls refer to.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct DraftView {
-    /// As calls name it.
+pub struct ProxyDraftView {
+    /// The name that calls use.
     pub name: String,
     /// `IN_PROGRESS`, `SENT` or `ABANDONED`.
     pub state: String,
-    /// Which operation moved it last.
+    /// The operation that last changed it.
     pub operation: String,
-    /// When.
+    /// When it was last changed.
     pub at: String,
-    /// What is kept in it.
+    /// The contents of the draft.
     pub fields: Value,
 }
 
-/// A proposal that was not taken.
+/// A proposal that was refused.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct RefusedView {
-    /// When.
+pub struct RefusedProposalView {
+    /// When it was refused.
     pub at: String,
-    /// Which task proposed it.
+    /// The task that proposed it.
     pub task_id: String,
     /// `relation` or `draft`.
     pub about: String,
-    /// Why not: `proposal.leak`.
+    /// Why it was refused, as a code: `proposal.leak`.
     pub code: String,
 }
 
 /// One task.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct TaskView {
-    /// The task.
+pub struct ProxyTaskView {
+    /// The id of the task.
     pub task_id: String,
-    /// What it was to do.
+    /// The operation of the task.
     pub operation: String,
-    /// For whom.
+    /// The agent that asked for it.
     pub agent: String,
     /// `running`, `clean`, `crashed` or `cut_off`.
     pub state: String,
-    /// Since when.
+    /// When it started.
     pub started_at: String,
-    /// Until when.
+    /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<String>,
-    /// Requests it made.
+    /// How many requests it made.
     pub requests: u64,
     /// The crash report, in its published form.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,42 +126,47 @@ pub struct TaskView {
 }
 
 /// `GET /v1/proxies`.
-pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn list(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let gw = &visit.gw;
     let standings = gw.store.proxy_standings().await?;
     let mut data = Vec::new();
     for found in gw.proxies.found() {
         data.push(view(gw, &found, &standings, 1).await?);
     }
-    Ok(Reply::json(200, &Page { data, next_cursor: None, has_more: false }))
+    Ok(HttpReply::json(200, &ListPage { data, next_cursor: None, has_more: false }))
 }
 
 /// `GET /v1/proxies/{name}`.
-pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
-    one(&visit.gw, &visit.part::<String>("name")?).await
+pub(super) async fn show(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    one(&visit.gw, &visit.path_param::<String>("name")?).await
 }
 
-async fn one(gw: &Gateway, name: &str) -> Result<Reply, No> {
+async fn one(gw: &Gateway, name: &str) -> Result<HttpReply, CallError> {
     let found = declared(gw, name)?;
     let standings = gw.store.proxy_standings().await?;
     let mut shown = view(gw, &found, &standings, SHOWN).await?;
     if let Some(proxy) = gw.proxies.get(name) {
         lasting(&mut shown, &proxy);
     }
-    Ok(Reply::json(200, &shown))
+    Ok(HttpReply::json(200, &shown))
 }
 
-async fn view(gw: &Gateway, found: &Found, standings: &[Standing], tasks: u32) -> Result<ProxyView, No> {
+async fn view(
+    gw: &Gateway,
+    found: &ProxyFile,
+    standings: &[ProxySuspension],
+    tasks: u32,
+) -> Result<ProxyView, CallError> {
     let name = found.name.as_str();
     let service = gw.proxies.get(name);
     let tasks = gw.store.proxy_tasks(name, false, None, tasks).await?;
     let standing = standings.iter().find(|standing| standing.proxy == name);
     let state = match standing {
-        // A file that broke while its proxy ran leaves it running as it was.
+        // If a file becomes invalid while its proxy runs, the proxy keeps running with the earlier one.
         _ if service.is_none() => "flawed",
-        Some(Standing { quarantined: true, .. }) => "quarantined",
+        Some(ProxySuspension { quarantined: true, .. }) => "quarantined",
         Some(_) => "waiting",
-        None if tasks.iter().any(|task| task.state == TaskState::Running) => "running",
+        None if tasks.iter().any(|task| task.state == ProxyTaskState::Running) => "running",
         None => "idle",
     };
     let mut flaws: Vec<String> = found.flaws.iter().map(ToString::to_string).collect();
@@ -199,14 +204,14 @@ async fn view(gw: &Gateway, found: &Found, standings: &[Standing], tasks: u32) -
     })
 }
 
-/// What a lasting account keeps.
+/// Adds what a permanent account stores.
 fn lasting(shown: &mut ProxyView, proxy: &ProxyService) {
     let Some(identity) = &proxy.declared().identity else { return };
     let (workspace, most) = (proxy.workspace(), SHOWN as usize);
     shown.relations = workspace
         .sides(most)
         .into_iter()
-        .map(|side| RelationView {
+        .map(|side| ProxyRelationView {
             recent: workspace.recent(&side.name, identity.recent as usize).len(),
             name: side.name,
             since: side.since,
@@ -215,7 +220,7 @@ fn lasting(shown: &mut ProxyView, proxy: &ProxyService) {
         })
         .collect();
     let drafts = workspace.named_drafts().into_iter().take(most);
-    let drafts = drafts.map(|draft| DraftView {
+    let drafts = drafts.map(|draft| ProxyDraftView {
         name: draft.name,
         state: draft.state,
         operation: draft.operation,
@@ -224,16 +229,17 @@ fn lasting(shown: &mut ProxyView, proxy: &ProxyService) {
     });
     shown.named_drafts = drafts.collect();
     let refused = workspace.refused(most).into_iter();
-    shown.refused_proposals =
-        refused.map(|one| RefusedView { at: one.at, task_id: one.task, about: one.about, code: one.code }).collect();
+    shown.refused_proposals = refused
+        .map(|one| RefusedProposalView { at: one.at, task_id: one.task, about: one.about, code: one.code })
+        .collect();
 }
 
 fn word(value: &impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-fn task_view(task: &ProxyTask) -> TaskView {
-    TaskView {
+fn task_view(task: &ProxyTask) -> ProxyTaskView {
+    ProxyTaskView {
         task_id: task.id.to_string(),
         operation: task.operation.clone(),
         agent: task.agent.to_string(),
@@ -246,32 +252,34 @@ fn task_view(task: &ProxyTask) -> TaskView {
 }
 
 /// `GET /v1/proxies/{name}/crashes`.
-pub(super) async fn crashes(visit: Visit) -> Result<Reply, No> {
-    let name: String = visit.part("name")?;
+pub(super) async fn crashes(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let name: String = visit.path_param("name")?;
     declared(&visit.gw, &name)?;
-    let (limit, after) = (visit.limit()?, visit.asked("cursor")?);
+    let (limit, after) = (visit.limit()?, visit.query_param("cursor")?);
     let tasks = visit.gw.store.proxy_tasks(&name, true, after, limit.saturating_add(1)).await?;
     let has_more = tasks.len() > limit as usize;
-    let data: Vec<TaskView> = tasks.iter().take(limit as usize).map(task_view).collect();
+    let data: Vec<ProxyTaskView> = tasks.iter().take(limit as usize).map(task_view).collect();
     let next_cursor = has_more.then(|| data.last().map(|task| task.task_id.clone())).flatten();
-    Ok(Reply::json(200, &Page { data, next_cursor, has_more }))
+    Ok(HttpReply::json(200, &ListPage { data, next_cursor, has_more }))
 }
 
 /// `POST /v1/proxies/{name}/clear`.
-pub(super) async fn clear(visit: Visit) -> Result<Reply, No> {
-    let (gw, name) = (&visit.gw, visit.part::<String>("name")?);
+pub(super) async fn clear(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let (gw, name) = (&visit.gw, visit.path_param::<String>("name")?);
     declared(gw, &name)?;
     gw.store.clear_proxy(&name, visit.actor()?).await.map_err(|error| match error {
-        StoreError::NotFound { .. } => No::saying(Code::StoreNotFound, "nothing stands against this proxy: it may run"),
+        StoreError::NotFound { .. } => {
+            CallError::with_text(Code::StoreNotFound, "this proxy does not wait for a person: it may run")
+        }
         other => other.into(),
     })?;
     begin_anew(gw, &name, visit.actor()?).await?;
-    gw.events.wrote();
+    gw.events.notify_written();
     one(gw, &name).await
 }
 
-/// A person has looked: a proxy that had used up all its requests may make as many again.
-async fn begin_anew(gw: &Gateway, name: &str, by: Actor) -> Result<(), No> {
+/// Resets the request count of a proxy that had used up its requests, after a person has checked it.
+async fn begin_anew(gw: &Gateway, name: &str, by: Actor) -> Result<(), CallError> {
     let Some(proxy) = gw.proxies.get(name) else { return Ok(()) };
     let states = gw.egress.states().await?;
     let used = states.iter().find(|state| state.connection == *proxy.connection());
@@ -282,28 +290,28 @@ async fn begin_anew(gw: &Gateway, name: &str, by: Actor) -> Result<(), No> {
     Ok(())
 }
 
-/// Why a proxy is set aside.
+/// Why a proxy is put into quarantine.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SetAside {
-    /// In the operator's words.
+pub struct QuarantineProxyBody {
+    /// The reason in the operator's words.
     #[serde(default)]
     pub reason: String,
 }
 
 /// `POST /v1/proxies/{name}/quarantine`.
-pub(super) async fn quarantine(mut visit: Visit) -> Result<Reply, No> {
-    let SetAside { reason } = visit.take()?;
-    let (gw, name) = (&visit.gw, visit.part::<String>("name")?);
+pub(super) async fn quarantine(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let QuarantineProxyBody { reason } = visit.parse_body()?;
+    let (gw, name) = (&visit.gw, visit.path_param::<String>("name")?);
     known(gw, &name)?;
     gw.store.quarantine_proxy(&name, visit.actor()?, reason.chars().take(500).collect()).await?;
-    gw.events.wrote();
+    gw.events.notify_written();
     one(gw, &name).await
 }
 
 /// `POST /v1/proxies/{name}/archive`.
-pub(super) async fn archive(visit: Visit) -> Result<Reply, No> {
-    let (gw, name) = (&visit.gw, visit.part::<String>("name")?);
+pub(super) async fn archive(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let (gw, name) = (&visit.gw, visit.path_param::<String>("name")?);
     let proxy = known(gw, &name)?;
     let (workspace, now) = (proxy.workspace().clone(), gw.now());
     files(move || workspace.make().and_then(|()| workspace.archive(now)).map(|_| ())).await?;
@@ -311,27 +319,27 @@ pub(super) async fn archive(visit: Visit) -> Result<Reply, No> {
     one(gw, &name).await
 }
 
-/// What a workspace is brought back from.
+/// The source of a restored workspace.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct BringBack {
-    /// The name of an archive; the last good copy if none is named.
+pub struct RestoreWorkspaceBody {
+    /// The name of an archive; by default the last good copy.
     #[serde(default)]
     pub archive: Option<String>,
 }
 
 /// `POST /v1/proxies/{name}/restore`.
-pub(super) async fn restore(mut visit: Visit) -> Result<Reply, No> {
-    let BringBack { archive } = visit.take()?;
-    let (gw, name) = (&visit.gw, visit.part::<String>("name")?);
+pub(super) async fn restore(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let RestoreWorkspaceBody { archive } = visit.parse_body()?;
+    let (gw, name) = (&visit.gw, visit.path_param::<String>("name")?);
     let workspace = known(gw, &name)?.workspace().clone();
     if archive.as_ref().is_some_and(|wanted| !workspace.archived().iter().any(|archived| archived.name == *wanted)) {
-        return Err(No::saying(Code::StoreNotFound, "there is no archive of that name"));
+        return Err(CallError::with_text(Code::StoreNotFound, "there is no archive with that name"));
     }
     if archive.is_none() && !workspace.has_good() {
-        return Err(No::saying(
+        return Err(CallError::with_text(
             Code::StoreNotFound,
-            "no good copy is kept yet: the first task that ends clean makes one",
+            "there is no good copy yet: the first task that ends cleanly creates one",
         ));
     }
     files(move || workspace.restore(archive.as_deref())).await?;
@@ -339,32 +347,34 @@ pub(super) async fn restore(mut visit: Visit) -> Result<Reply, No> {
     one(gw, &name).await
 }
 
-async fn files(work: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> Result<(), No> {
-    let done = tokio::task::spawn_blocking(work).await.map_err(|_| No::new(Code::GatewayInternal))?;
-    done.map_err(|_| No::saying(Code::FilesFailed, "the workspace could not be moved"))
+async fn files(work: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> Result<(), CallError> {
+    let done = tokio::task::spawn_blocking(work).await.map_err(|_| CallError::new(Code::GatewayInternal))?;
+    done.map_err(|_| CallError::with_text(Code::FilesFailed, "the workspace could not be moved"))
 }
 
-async fn note(gw: &Gateway, visit: &Visit, what: &'static str, name: &str) -> Result<(), No> {
+async fn note(gw: &Gateway, visit: &RoutedRequest, what: &'static str, name: &str) -> Result<(), CallError> {
     gw.store.note_proxy(name, what, visit.actor()?).await?;
-    gw.events.wrote();
+    gw.events.notify_written();
     Ok(())
 }
 
-fn declared(gw: &Gateway, name: &str) -> Result<Arc<Found>, No> {
+fn declared(gw: &Gateway, name: &str) -> Result<Arc<ProxyFile>, CallError> {
     gw.proxies.found().into_iter().find(|found| found.name == name).ok_or_else(missing)
 }
 
-fn routing(name: &str, proxy: &Proxy) -> Vec<ScoreView> {
+fn routing(name: &str, proxy: &Proxy) -> Vec<RoutingScoreView> {
     let operations = proxy.operations.iter();
     operations
-        .map(|(operation, about)| ScoreView::of(format!("proxy.{name}.{operation}"), &proxy.routing_score(about)))
+        .map(|(operation, about)| {
+            RoutingScoreView::of(format!("proxy.{name}.{operation}"), &proxy.routing_score(about))
+        })
         .collect()
 }
 
-pub(super) fn known(gw: &Gateway, name: &str) -> Result<Arc<ProxyService>, No> {
+pub(super) fn known(gw: &Gateway, name: &str) -> Result<Arc<ProxyService>, CallError> {
     gw.proxies.get(name).ok_or_else(missing)
 }
 
-fn missing() -> No {
-    No::saying(Code::StoreNotFound, "there is no proxy of this name; GET /v1/proxies lists them")
+fn missing() -> CallError {
+    CallError::with_text(Code::StoreNotFound, "there is no proxy with this name; GET /v1/proxies lists them")
 }

@@ -1,63 +1,63 @@
-//! Reports about security proxies, for operators: what a day's budget still holds, and what was not usual.
+//! Reports about security proxies, for operators: the daily budget, and deviations from the usual behaviour.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use sluice_core::Span;
-use sluice_core::proxy::review::{self, Deviation, Review, ReviewFigures, Spread};
+use sluice_core::Millis;
+use sluice_core::proxy::review::{self, ProxyReview, ReviewDeviation, ReviewFigures, ValueDistribution};
 use sluice_core::proxy::{ProxyUsage, RoutingScore, day_of, start_of};
 use sluice_core::refusal::Code;
-use sluice_store::ProxyDay;
+use sluice_store::ProxyDailyUsage;
 
 use super::proxies::known;
-use super::reply::Reply;
-use super::route::Visit;
-use crate::No;
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use crate::CallError;
 
-/// Days that are shown before today, unless asked for others.
+/// How many days before today are shown by default.
 const DAYS: u32 = 7;
-/// Most days that are shown.
+/// Most days that can be shown.
 const MOST_DAYS: u32 = 400;
-/// The period of a review, unless asked for another.
-const PERIOD: Span = Span::from_hours(7 * 24);
-/// The longest period.
-const LONGEST: Span = Span::from_hours(90 * 24);
-/// Most tasks of a period that are looked at, the newest first.
+/// The default period of a review.
+const PERIOD: Millis = Millis::from_hours(7 * 24);
+/// The longest period of a review.
+const LONGEST: Millis = Millis::from_hours(90 * 24);
+/// Most tasks of a period that are read, the newest first.
 const MOST_TASKS: u32 = 100_000;
 
 /// How much an operation gains from running in a proxy.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ScoreView {
+pub struct RoutingScoreView {
     /// The capability.
     pub capability: String,
-    /// From 0 to 100; below 30 a plain request would do.
+    /// From 0 to 100; below 30 a plain request is enough.
     pub score: u8,
-    /// What it is made of, each with its points.
+    /// The reasons for the score, each with its points.
     pub reasons: Vec<String>,
 }
 
-impl ScoreView {
+impl RoutingScoreView {
     pub(super) fn of(capability: String, found: &RoutingScore) -> Self {
         let reasons = found.reasons.iter().map(|reason| format!("{} +{}", reason.text, reason.points));
         Self { capability, score: found.score, reasons: reasons.collect() }
     }
 }
 
-/// What tasks use.
+/// The resources that tasks use.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct UsageView {
-    /// Requests.
+pub struct ProxyUsageView {
+    /// The number of requests.
     pub requests: u64,
-    /// Bytes of answers.
+    /// The bytes of answers.
     pub bytes: u64,
-    /// Time of tasks.
+    /// The time of tasks, in milliseconds.
     pub milliseconds: u64,
     /// What the requests cost: decimal text without a currency.
     pub cost: String,
 }
 
-impl From<ProxyUsage> for UsageView {
+impl From<ProxyUsage> for ProxyUsageView {
     fn from(usage: ProxyUsage) -> Self {
         let ProxyUsage { requests, bytes, millis, cost } = usage;
         Self { requests, bytes, milliseconds: millis, cost: cost.to_string() }
@@ -66,64 +66,65 @@ impl From<ProxyUsage> for UsageView {
 
 /// One day of a proxy.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct BudgetDayView {
+pub struct ProxyBudgetDayView {
     /// The UTC day: `2026-11-18`.
     pub day: String,
-    /// Tasks that began.
+    /// How many tasks began.
     pub tasks: u64,
     /// What was used.
-    pub used: UsageView,
-    /// The largest share of a limit of today's declaration that this is, in percent.
+    pub used: ProxyUsageView,
+    /// The largest share of a limit of today's declaration that was used, in percent.
     pub percent: u64,
 }
 
 /// The budget of a proxy.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct BudgetView {
-    /// Its name.
+pub struct ProxyBudgetView {
+    /// The name of the proxy.
     pub proxy: String,
-    /// What a day allows.
-    pub limits: UsageView,
-    /// What one task can use at most; so much is reserved before it begins.
-    pub estimate: UsageView,
+    /// The limits of a day.
+    pub limits: ProxyUsageView,
+    /// The most that one task can use; this much is reserved before it begins.
+    pub estimate: ProxyUsageView,
     /// What was used today.
-    pub used: UsageView,
+    pub used: ProxyUsageView,
     /// What is reserved for tasks under way.
-    pub reserved: UsageView,
-    /// What is left of today.
-    pub left: UsageView,
-    /// The largest share of a limit that is used today, in percent.
+    pub reserved: ProxyUsageView,
+    /// What is left for today.
+    pub left: ProxyUsageView,
+    /// The largest share of a limit that was used today, in percent.
     pub percent: u64,
-    /// Whether another task fits.
+    /// Whether another task fits into the budget.
     pub fits: bool,
     /// When the next day begins.
     pub resets_at: String,
     /// Today and the days before it, newest first; days without a task are left out.
-    pub days: Vec<BudgetDayView>,
+    pub days: Vec<ProxyBudgetDayView>,
 }
 
 /// `GET /v1/proxies/{name}/budget`.
-pub(super) async fn budget(visit: Visit) -> Result<Reply, No> {
-    let (gw, name) = (&visit.gw, visit.part::<String>("name")?);
-    let back = visit.asked::<u32>("days")?.unwrap_or(DAYS);
+pub(super) async fn budget(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let (gw, name) = (&visit.gw, visit.path_param::<String>("name")?);
+    let back = visit.query_param::<u32>("days")?.unwrap_or(DAYS);
     if !(1..=MOST_DAYS).contains(&back) {
-        return Err(No::saying(Code::DoorParameter, &format!("days is between 1 and {MOST_DAYS}")));
+        return Err(CallError::with_text(Code::DoorParameter, &format!("days is between 1 and {MOST_DAYS}")));
     }
     let proxy = known(gw, &name)?;
     let (declared, number) = (proxy.declared(), day_of(gw.now()));
     let (limits, estimate) = (declared.budget.limits(), declared.estimate(declared.limits().wall()));
     let mut days = gw.store.proxy_days(number - i64::from(back)).await?;
     days.retain(|day| day.proxy == name);
-    let today = days.iter().find(|day| day.day == number).cloned().unwrap_or_else(|| ProxyDay::fresh(&name, number));
-    let view = |day: &ProxyDay| BudgetDayView {
+    let today =
+        days.iter().find(|day| day.day == number).cloned().unwrap_or_else(|| ProxyDailyUsage::fresh(&name, number));
+    let view = |day: &ProxyDailyUsage| ProxyBudgetDayView {
         day: start_of(day.day).to_string().chars().take(10).collect(),
         tasks: day.tasks,
         used: day.used.into(),
         percent: day.used.percent(limits),
     };
-    Ok(Reply::json(
+    Ok(HttpReply::json(
         200,
-        &BudgetView {
+        &ProxyBudgetView {
             proxy: name,
             limits: limits.into(),
             estimate: estimate.into(),
@@ -131,54 +132,54 @@ pub(super) async fn budget(visit: Visit) -> Result<Reply, No> {
             reserved: today.reserved.into(),
             left: limits.minus(today.used.plus(today.reserved)).into(),
             percent: today.used.percent(limits),
-            fits: today.refuses(estimate, limits).is_none(),
+            fits: today.exceeded_limit(estimate, limits).is_none(),
             resets_at: start_of(number + 1).to_string(),
             days: days.iter().map(view).collect(),
         },
     ))
 }
 
-/// How values lie.
+/// The distribution of values.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct SpreadView {
-    /// How many there are.
+pub struct DistributionView {
+    /// The number of values.
     pub count: u64,
-    /// The one in the middle.
+    /// The median value.
     pub median: u64,
-    /// The smallest that at most 5 of 100 exceed.
+    /// The 95th percentile: at most 5 of 100 values are larger.
     pub p95: u64,
 }
 
-impl From<Spread> for SpreadView {
-    fn from(Spread { count, median, p95 }: Spread) -> Self {
+impl From<ValueDistribution> for DistributionView {
+    fn from(ValueDistribution { count, median, p95 }: ValueDistribution) -> Self {
         Self { count, median, p95 }
     }
 }
 
-/// What the tasks of a period did.
+/// Figures about the tasks of a period.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct FiguresView {
+pub struct ProxyFiguresView {
     /// Tasks that ended.
     pub tasks: u64,
-    /// Tasks that gave nothing.
+    /// Tasks without a result.
     pub failures: u64,
     /// Crashes, by trigger.
     pub crashes: BTreeMap<String, u64>,
-    /// Requests refused on the way out, by code.
+    /// Requests that the egress proxy refused, by code.
     pub refused: BTreeMap<String, u64>,
     /// Sizes of answers, in bytes.
-    pub answer_bytes: SpreadView,
-    /// Times of tasks, in milliseconds.
-    pub duration_ms: SpreadView,
+    pub answer_bytes: DistributionView,
+    /// Durations of tasks, in milliseconds.
+    pub duration_ms: DistributionView,
     /// Findings in answers.
     pub findings: u64,
-    /// Proposals that were not kept.
+    /// Proposals that were refused.
     pub proposals_refused: u64,
-    /// Tasks of each operation.
+    /// The number of tasks of each operation.
     pub operations: BTreeMap<String, u64>,
 }
 
-impl From<ReviewFigures> for FiguresView {
+impl From<ReviewFigures> for ProxyFiguresView {
     fn from(figures: ReviewFigures) -> Self {
         Self {
             tasks: figures.tasks,
@@ -194,70 +195,71 @@ impl From<ReviewFigures> for FiguresView {
     }
 }
 
-/// Something that was not usual.
+/// A deviation from the usual behaviour.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct DeviationView {
-    /// Stable: `review.crashes`.
+    /// A stable code: `review.crashes`.
     pub code: String,
-    /// What exactly: a trigger, a code, an operation, `median` or `p95`.
+    /// The subject: a trigger, a code, an operation, `median` or `p95`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// In the reviewed period.
+    /// The value in the reviewed period.
     pub now: u64,
-    /// What the history lets expect for such a period.
+    /// The value that the history suggests for such a period.
     pub usual: u64,
     /// A sentence for people.
     pub text: String,
 }
 
-impl From<Deviation> for DeviationView {
-    fn from(Deviation { code, about, now, usual, text }: Deviation) -> Self {
+impl From<ReviewDeviation> for DeviationView {
+    fn from(ReviewDeviation { code, about, now, usual, text }: ReviewDeviation) -> Self {
         Self { code: code.to_owned(), about, now, usual, text }
     }
 }
 
-/// A period of a proxy against its own history.
+/// A period of a proxy compared with its history.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ReviewView {
-    /// Its name.
+pub struct ProxyReviewView {
+    /// The name of the proxy.
     pub proxy: String,
-    /// Where the period begins.
+    /// When the period begins.
     pub since: String,
-    /// Where the history begins.
+    /// When the history begins.
     pub history_since: String,
-    /// Whether there is enough history to compare rates, sizes and times with.
+    /// Whether there is enough history to compare rates, sizes and durations.
     pub has_history: bool,
-    /// The period.
-    pub now: FiguresView,
-    /// The history.
-    pub earlier: FiguresView,
-    /// What is not usual.
+    /// The figures of the period.
+    pub now: ProxyFiguresView,
+    /// The figures of the history.
+    pub earlier: ProxyFiguresView,
+    /// The deviations of the period.
     pub deviations: Vec<DeviationView>,
 }
 
 /// `GET /v1/proxies/{name}/review`.
-pub(super) async fn review(visit: Visit) -> Result<Reply, No> {
-    let (gw, name) = (&visit.gw, visit.part::<String>("name")?);
-    let period = match visit.asked::<String>("period")? {
+pub(super) async fn review(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let (gw, name) = (&visit.gw, visit.path_param::<String>("name")?);
+    let period = match visit.query_param::<String>("period")? {
         None => Some(PERIOD),
-        Some(words) => Span::from_words(&words).filter(|span| (Span::from_hours(1)..=LONGEST).contains(span)),
+        Some(words) => Millis::from_words(&words).filter(|span| (Millis::from_hours(1)..=LONGEST).contains(span)),
     };
-    let period =
-        period.ok_or_else(|| No::saying(Code::DoorParameter, "period is a duration such as `7d`, from 1h to 90d"))?;
+    let period = period.ok_or_else(|| {
+        CallError::with_text(Code::DoorParameter, "period is a duration such as `7d`, from 1h to 90d")
+    })?;
     known(gw, &name)?;
-    let history = Span::from_millis(period.as_millis().saturating_mul(review::HISTORY));
+    let history = Millis::from_millis(period.as_millis().saturating_mul(review::HISTORY));
     let now = gw.now();
     let since = now - period;
     let before = since - history;
     let store = &gw.store;
-    // A task that begins in this very moment belongs to the period.
-    let recent = store.proxy_task_facts(&name, (since, now + Span::from_millis(1)), MOST_TASKS).await?;
+    // A task that begins at this very moment belongs to the period.
+    let recent = store.proxy_task_facts(&name, (since, now + Millis::from_millis(1)), MOST_TASKS).await?;
     let earlier = store.proxy_task_facts(&name, (before, since), MOST_TASKS).await?;
     let (recent, earlier) = (ReviewFigures::of(&recent), ReviewFigures::of(&earlier));
-    let Review { now, earlier, has_history, deviations } = review::review(recent, earlier, (period, history));
-    Ok(Reply::json(
+    let ProxyReview { now, earlier, has_history, deviations } = review::review(recent, earlier, (period, history));
+    Ok(HttpReply::json(
         200,
-        &ReviewView {
+        &ProxyReviewView {
             proxy: name,
             since: since.to_string(),
             history_since: before.to_string(),

@@ -1,59 +1,59 @@
-//! The record, for operators: logs with their keys, entries as they stand, checkpoints and proofs. Together they are
-//! everything an export is made of.
+//! The audit log, for operators: logs with their keys, raw entries, checkpoints and proofs. Together they are
+//! everything that an export consists of.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
-use sluice_core::audit::Sealed;
+use sluice_core::audit::SealedAuditEntry;
 use sluice_core::refusal::Code;
-use sluice_core::{NodeName, Span};
-use sluice_store::Refusals;
+use sluice_core::{Millis, NodeName};
+use sluice_store::ListRefusedCalls;
 
-use super::reply::Reply;
-use super::route::Visit;
-use super::status::{self, LogView};
-use super::views::Page;
-use crate::No;
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use super::status::{self, AuditLogView};
+use super::views::ListPage;
+use crate::CallError;
 use crate::value::at;
 
-/// Most bytes of entries on one page of their own text.
+/// Most bytes of entries on one page of raw entries.
 const PAGE_BYTES: usize = 8 << 20;
 
 /// How many entries of each log are searched for refused calls.
 const REFUSALS_BOUND: u64 = 100_000;
 
-/// A signed end of a log.
+/// A signed checkpoint of a log.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CheckpointView {
     /// How many entries it covers.
     pub size: u64,
-    /// The note, as it was signed.
+    /// The note as it was signed.
     pub note: String,
 }
 
-/// That an entry was signed.
+/// The proof that an entry was signed.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ProofView {
-    /// Of which log.
+    /// The log of the entry.
     pub log: String,
-    /// Which entry.
+    /// The number of the entry.
     pub seq: u64,
-    /// The proof: a text that verifies without us.
+    /// The proof: a text that can be verified without the gateway.
     pub proof: String,
 }
 
 /// A call that was refused at once.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct RefusalView {
-    /// The call.
+    /// The id of the call.
     pub call_id: String,
     /// `blocked` by the rules, or `refused` for another reason.
     pub status: String,
-    /// Whose.
+    /// The agent that made the call.
     pub agent: String,
-    /// What was asked.
+    /// The capability of the call.
     pub capability: String,
-    /// Why not.
+    /// Why it was refused, as a code.
     pub code: String,
     /// The rule that decided.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,20 +61,21 @@ pub struct RefusalView {
     /// The session it was made in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// When.
+    /// When it was refused.
     pub at: String,
 }
 
 /// `GET /v1/refusals`: calls that were refused at once, the latest first.
-pub(super) async fn refusals(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn refusals(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let limit = visit.limit()?;
-    let span = Span::from_secs(visit.asked::<u64>("seconds")?.unwrap_or(7 * 24 * 3600).min(10 * 365 * 24 * 3600));
-    let which = Refusals {
+    let span =
+        Millis::from_secs(visit.query_param::<u64>("seconds")?.unwrap_or(7 * 24 * 3600).min(10 * 365 * 24 * 3600));
+    let which = ListRefusedCalls {
         since: visit.gw.now() - span,
-        agent: visit.asked("agent")?,
-        service: visit.asked("service")?,
-        session: visit.asked("session_id")?,
-        before: visit.asked("cursor")?,
+        agent: visit.query_param("agent")?,
+        service: visit.query_param("service")?,
+        session: visit.query_param("session_id")?,
+        before: visit.query_param("cursor")?,
         limit: limit as usize + 1,
         bound: REFUSALS_BOUND,
     };
@@ -89,46 +90,46 @@ pub(super) async fn refusals(visit: Visit) -> Result<Reply, No> {
         session_id: call.session.map(|id| id.to_string()),
         at: call.at.to_string(),
     });
-    Ok(Reply::json(200, &Page::of(data.collect(), limit, |last: &RefusalView| last.call_id.clone())))
+    Ok(HttpReply::json(200, &ListPage::of(data.collect(), limit, |last: &RefusalView| last.call_id.clone())))
 }
 
-/// Which log is asked for: this node's, if none is named.
-fn log_of(visit: &Visit) -> Result<NodeName, No> {
-    Ok(visit.asked("log")?.unwrap_or_else(|| visit.gw.store.node().clone()))
+/// The requested log: by default that of this node.
+fn log_of(visit: &RoutedRequest) -> Result<NodeName, CallError> {
+    Ok(visit.query_param("log")?.unwrap_or_else(|| visit.gw.store.node().clone()))
 }
 
 /// `GET /v1/audit/logs`.
-pub(super) async fn logs(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn logs(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let data = status::logs(&visit.gw, &visit.gw.store).await?;
-    Ok(Reply::json(200, &Page::<LogView> { data, next_cursor: None, has_more: false }))
+    Ok(HttpReply::json(200, &ListPage::<AuditLogView> { data, next_cursor: None, has_more: false }))
 }
 
-/// `GET /v1/audit/checkpoints`: the signed ends of a log, the oldest first.
-pub(super) async fn checkpoints(visit: Visit) -> Result<Reply, No> {
+/// `GET /v1/audit/checkpoints`: the signed checkpoints of a log, the oldest first.
+pub(super) async fn checkpoints(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let limit = visit.limit()?;
-    let after = visit.asked::<u64>("cursor")?.unwrap_or(0);
+    let after = visit.query_param::<u64>("cursor")?.unwrap_or(0);
     let found = visit.gw.store.checkpoints_after(log_of(&visit)?, after, limit + 1).await?;
     let data = found.into_iter().map(|signed| CheckpointView { size: signed.size, note: signed.note.to_string() });
-    Ok(Reply::json(200, &Page::of(data.collect(), limit, |last: &CheckpointView| last.size.to_string())))
+    Ok(HttpReply::json(200, &ListPage::of(data.collect(), limit, |last: &CheckpointView| last.size.to_string())))
 }
 
-/// `GET /v1/audit/proof`: that one entry was signed.
-pub(super) async fn proof(visit: Visit) -> Result<Reply, No> {
+/// `GET /v1/audit/proof`: proves that one entry was signed.
+pub(super) async fn proof(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let log = log_of(&visit)?;
-    let missing = || No::saying(Code::DoorParameter, "say which entry: seq");
-    let seq = visit.asked::<u64>("seq")?.ok_or_else(missing)?;
-    let proof = visit.gw.store.prove(log.clone(), seq).await?.ok_or_else(|| No::new(Code::StoreNotFound))?;
-    Ok(Reply::json(200, &ProofView { log: log.to_string(), seq, proof: proof.to_string() }))
+    let missing = || CallError::with_text(Code::DoorParameter, "`seq` is missing: name the number of the entry");
+    let seq = visit.query_param::<u64>("seq")?.ok_or_else(missing)?;
+    let proof = visit.gw.store.prove(log.clone(), seq).await?.ok_or_else(|| CallError::new(Code::StoreNotFound))?;
+    Ok(HttpReply::json(200, &ProofView { log: log.to_string(), seq, proof: proof.to_string() }))
 }
 
 /// `GET /v1/audit/entries`.
-pub(super) async fn entries(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn entries(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let limit = visit.limit()?;
     let gw = &visit.gw;
     let log = log_of(&visit)?;
-    let from = match visit.asked::<u64>("cursor")? {
+    let from = match visit.query_param::<u64>("cursor")? {
         Some(from) => from,
-        None => match visit.asked::<bool>("last")?.unwrap_or(false) {
+        None => match visit.query_param::<bool>("last")?.unwrap_or(false) {
             true => {
                 let head = gw.store.logs().await?.into_iter().find(|(name, _)| *name == log).map(|(_, head)| head);
                 head.map_or(0, |head| head.size.saturating_sub(u64::from(limit)))
@@ -137,8 +138,8 @@ pub(super) async fn entries(visit: Visit) -> Result<Reply, No> {
         },
     };
     let found = gw.store.entries(log, from, limit + 1).await?;
-    if visit.asked::<bool>("raw")?.unwrap_or(false) {
-        return Ok(Reply::json(200, &as_they_stand(&found, limit)));
+    if visit.query_param::<bool>("raw")?.unwrap_or(false) {
+        return Ok(HttpReply::json(200, &as_they_stand(&found, limit)));
     }
     let data: Vec<Value> = found
         .iter()
@@ -148,11 +149,11 @@ pub(super) async fn entries(visit: Visit) -> Result<Reply, No> {
         })
         .collect();
     let cursor = |entry: &Value| (at(entry, "/seq").as_u64().unwrap_or(0) + 1).to_string();
-    Ok(Reply::json(200, &Page::of(data, limit, cursor)))
+    Ok(HttpReply::json(200, &ListPage::of(data, limit, cursor)))
 }
 
-/// Entries to the byte, as an export holds them: fewer than asked for where they are large.
-fn as_they_stand(found: &[Sealed], limit: u32) -> Page<Value> {
+/// Raw entries, byte for byte, as an export holds them: fewer than requested if they are large.
+fn as_they_stand(found: &[SealedAuditEntry], limit: u32) -> ListPage<Value> {
     let mut bytes = 0;
     let fits = found.iter().take_while(|sealed| {
         let fits = bytes < PAGE_BYTES;
@@ -168,12 +169,12 @@ fn as_they_stand(found: &[Sealed], limit: u32) -> Page<Value> {
         .collect();
     let has_more = data.len() < found.len();
     let next = data.last().map(|last| (at(last, "/seq").as_u64().unwrap_or(0) + 1).to_string());
-    Page { data, next_cursor: next.filter(|_| has_more), has_more }
+    ListPage { data, next_cursor: next.filter(|_| has_more), has_more }
 }
 
-/// `GET /v1/audit/checkpoint`: the newest signed end of a log.
-pub(super) async fn checkpoint(visit: Visit) -> Result<Reply, No> {
+/// `GET /v1/audit/checkpoint`: the newest signed checkpoint of a log.
+pub(super) async fn checkpoint(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let log = log_of(&visit)?;
-    let signed = visit.gw.store.last_checkpoint(log).await?.ok_or_else(|| No::new(Code::StoreNotFound))?;
-    Ok(Reply::bytes(200, "text/plain; charset=utf-8", signed.note.to_string().into_bytes()))
+    let signed = visit.gw.store.last_checkpoint(log).await?.ok_or_else(|| CallError::new(Code::StoreNotFound))?;
+    Ok(HttpReply::bytes(200, "text/plain; charset=utf-8", signed.note.to_string().into_bytes()))
 }

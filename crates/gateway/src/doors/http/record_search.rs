@@ -1,4 +1,4 @@
-//! Questions about the record, for operators: which agent did what, when and to which object, and what a session had
+//! Search of the audit log, for operators: which agent did what, when and to which object, and what a session had
 //! read before each of its writes.
 
 use schemars::JsonSchema;
@@ -6,49 +6,49 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sluice_core::hold::Hold;
 use sluice_core::ids::SessionId;
-use sluice_core::policy::Pattern;
+use sluice_core::policy::CapabilityPattern;
 use sluice_core::read_trace::{ReadTrace, keyed_hash};
 use sluice_core::refusal::Code;
-use sluice_core::{Span, Timestamp};
-use sluice_store::{HoldFilter, RecordFilter, SessionRead, SessionReads};
+use sluice_core::{Millis, UtcMillis};
+use sluice_store::{AuditEntryFilter, HoldFilter, ListSessionReads, SessionRead};
 
-use super::reply::Reply;
-use super::route::Visit;
-use crate::No;
-use crate::intake::nameless;
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use crate::CallError;
+use crate::intake::default_session_id;
 use crate::rooms::answer;
 
-/// How many entries of each log one search looks at.
+/// How many entries of each log one search reads.
 const SEARCH_BOUND: u64 = 100_000;
-/// How many entries of each log are looked at for the reads of one session.
+/// How many entries of each log are read for the reads of one session.
 const SESSION_BOUND: u64 = 200_000;
-/// Most writes of a session that are told.
+/// Most writes of a session that are listed.
 const SESSION_WRITES: u32 = 200;
-/// Most reads that are told before each write; the latest are.
+/// Most reads that are listed before each write: the latest ones.
 const READS_BEFORE: usize = 50;
-/// Longest text of a target that is searched for.
+/// Longest target that can be searched for, in bytes.
 const LONGEST_TARGET: usize = 1_000;
 
-/// What the record keeps of a read: ids and hashes, never content.
+/// What the audit log holds of a read: ids and hashes, never content.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct ReadView {
+pub struct ReadTraceView {
     /// How many objects the answer held.
     pub count: u64,
-    /// The ids of the first of them: messages, files, keys.
+    /// The ids of the first objects: messages, files, keys.
     pub ids: Vec<String>,
     /// How many more ids there were.
     pub more: u64,
-    /// The keyed hash of what was looked for, if it was a search. The same text has the same hash.
+    /// The keyed hash of the search text, if it was a search. The same text has the same hash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_hash: Option<String>,
     /// The keyed hash of the answer.
     pub result_hash: String,
-    /// How old the local copy was, in seconds, if the answer came from one.
+    /// How old the replica was, in seconds, if the answer came from one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_s: Option<u64>,
 }
 
-impl From<ReadTrace> for ReadView {
+impl From<ReadTrace> for ReadTraceView {
     fn from(read: ReadTrace) -> Self {
         let ReadTrace { count, ids, more, query, result, age_s } = read;
         Self { count, ids, more, query_hash: query, result_hash: result, age_s }
@@ -57,81 +57,81 @@ impl From<ReadTrace> for ReadView {
 
 /// One page of a search.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct FoundPage {
+pub struct RecordSearchPage {
     /// Entries with their log and hash, the newest first.
     pub data: Vec<Value>,
     /// Where the next page begins.
     pub next_cursor: Option<String>,
     /// Whether there may be more.
     pub has_more: bool,
-    /// Whether everything up to the last entry was looked at. If not, the search stopped at its bound.
+    /// Whether everything up to the last entry was searched. If not, the search stopped at its limit.
     pub complete: bool,
 }
 
 /// One read of a session.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SessionReadView {
-    /// The call that asked.
+    /// The id of the call.
     pub call_id: String,
-    /// What was asked.
+    /// The capability of the call.
     pub capability: String,
     /// When it was answered.
     pub at: String,
-    /// What the answer held; nothing for entries of earlier releases.
+    /// What the answer held; absent for entries of earlier releases.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub read: Option<ReadView>,
+    pub read: Option<ReadTraceView>,
 }
 
 /// One write of a session, with what the session had read before it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SessionWriteView {
-    /// The call that made it.
+    /// The id of the call.
     pub call_id: String,
-    /// What it does.
+    /// The capability of the write.
     pub capability: String,
-    /// How it stands.
+    /// The state of the write.
     pub status: String,
     /// When it was admitted.
     pub at: String,
-    /// Reads between the write before and this one, the oldest first.
+    /// The reads between the previous write and this one, the oldest first.
     pub seen_before: Vec<SessionReadView>,
-    /// How many reads there were in the session before it, all told.
+    /// How many reads the session made before it, in total.
     pub reads_before: u64,
 }
 
-/// What a session read and did.
+/// What a session read and wrote.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SessionRecordView {
-    /// The session.
+    /// The id of the session.
     pub session_id: String,
-    /// Its writes, the oldest first.
+    /// The writes of the session, the oldest first.
     pub writes: Vec<SessionWriteView>,
-    /// Reads since its last write.
+    /// The reads since its last write.
     pub seen_since: Vec<SessionReadView>,
-    /// Whether the record was looked through to its end.
+    /// Whether the audit log was searched to its end.
     pub complete: bool,
 }
 
 /// `GET /v1/audit/search`.
-pub(super) async fn search(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn search(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let limit = visit.limit()?;
-    let target = visit.asked::<String>("target")?;
+    let target = visit.query_param::<String>("target")?;
     if target.as_ref().is_some_and(|target| target.len() > LONGEST_TARGET) {
-        return Err(No::saying(Code::DoorParameter, "a target has at most 1000 bytes"));
+        return Err(CallError::with_text(Code::DoorParameter, "a target has at most 1000 bytes"));
     }
-    let pattern = visit.asked::<String>("capability")?;
-    let capability = pattern.map(|text| Pattern::new(&text)).transpose();
-    let capability = capability.map_err(|why| No::saying(Code::DoorParameter, why))?;
+    let pattern = visit.query_param::<String>("capability")?;
+    let capability = pattern.map(|text| CapabilityPattern::new(&text)).transpose();
+    let capability = capability.map_err(|why| CallError::with_text(Code::DoorParameter, why))?;
     let gw = &visit.gw;
     let query_hash = target.as_ref().map(|target| keyed_hash(&gw.vault.record_key(), target.as_bytes()));
-    let filter = RecordFilter {
-        agent: visit.asked("agent")?,
+    let filter = AuditEntryFilter {
+        agent: visit.query_param("agent")?,
         capability,
-        since: visit.asked::<i64>("since_ms")?.map(Timestamp::from_millis),
-        until: visit.asked::<i64>("until_ms")?.map(Timestamp::from_millis),
+        since: visit.query_param::<i64>("since_ms")?.map(UtcMillis::from_millis),
+        until: visit.query_param::<i64>("until_ms")?.map(UtcMillis::from_millis),
         target,
         query_hash,
-        before: visit.asked("cursor")?,
+        before: visit.query_param("cursor")?,
         limit: limit as usize,
         bound: SEARCH_BOUND,
     };
@@ -140,27 +140,27 @@ pub(super) async fn search(visit: Visit) -> Result<Reply, No> {
         let entry: Value = serde_json::from_slice(&sealed.body).unwrap_or(Value::Null);
         json!({"log": log, "seq": sealed.seq, "hash": sealed.hash.to_string(), "entry": entry})
     });
-    let page = FoundPage {
+    let page = RecordSearchPage {
         data: data.collect(),
         has_more: found.next.is_some(),
         next_cursor: found.next.map(|place| place.to_string()),
         complete: found.is_all,
     };
-    Ok(Reply::json(200, &page))
+    Ok(HttpReply::json(200, &page))
 }
 
 /// `GET /v1/sessions/{session_id}/record`.
-pub(super) async fn of_session(visit: Visit) -> Result<Reply, No> {
-    let id: SessionId = visit.part("session_id")?;
+pub(super) async fn of_session(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let id: SessionId = visit.path_param("session_id")?;
     let gw = &visit.gw;
-    let session = gw.store.session(id).await?.ok_or_else(|| No::new(Code::IdentitySession))?;
-    let is_nameless = id == nameless(&session.agent);
-    let which = SessionReads {
+    let session = gw.store.session(id).await?.ok_or_else(|| CallError::new(Code::IdentitySession))?;
+    let is_nameless = id == default_session_id(&session.agent);
+    let which = ListSessionReads {
         session: id,
         agent: session.agent.clone(),
         is_nameless,
-        // The entry that opened it may be a moment older than its row says.
-        since: session.opened_at - Span::from_mins(2),
+        // The entry that opened the session may be a moment older than its row says.
+        since: session.opened_at - Millis::from_mins(2),
         bound: SESSION_BOUND,
     };
     let (reads, complete) = gw.store.session_reads(which).await?;
@@ -170,13 +170,13 @@ pub(super) async fn of_session(visit: Visit) -> Result<Reply, No> {
     };
     let mut holds = gw.store.holds_page(filter, None, SESSION_WRITES).await?;
     holds.retain(|hold| hold.session == (!is_nameless).then_some(id));
-    Ok(Reply::json(200, &told(id, &reads, &holds, complete)))
+    Ok(HttpReply::json(200, &session_record_view(id, &reads, &holds, complete)))
 }
 
-fn told(id: SessionId, reads: &[SessionRead], holds: &[Hold], complete: bool) -> SessionRecordView {
+fn session_record_view(id: SessionId, reads: &[SessionRead], holds: &[Hold], complete: bool) -> SessionRecordView {
     let mut at = 0;
     let mut writes = Vec::new();
-    // A read that a person had to allow is a held call too, and stands among the reads.
+    // A read that a person had to allow is also a held call, and is listed among the reads.
     let is_read = |hold: &&Hold| reads.iter().any(|read| read.call == hold.call);
     for hold in holds.iter().filter(|hold| !is_read(hold)) {
         let end = reads.partition_point(|read| read.at <= hold.admitted_at).max(at);
@@ -201,6 +201,6 @@ fn read_view(read: &SessionRead) -> SessionReadView {
         call_id: read.call.to_string(),
         capability: read.capability.clone(),
         at: read.at.to_string(),
-        read: read.read.clone().map(ReadView::from),
+        read: read.read.clone().map(ReadTraceView::from),
     }
 }

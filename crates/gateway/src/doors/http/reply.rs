@@ -11,28 +11,28 @@ use hyper::body::{Bytes, Frame, SizeHint};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sluice_core::ids::RequestId;
-use sluice_core::refusal::{Code, Retry};
+use sluice_core::refusal::{Code, RetryAdvice};
 
-use crate::No;
+use crate::CallError;
 use crate::value::put;
 
-/// A body: known whole, or a stream of events.
-pub enum Body {
-    /// Whole.
+/// A body: complete bytes, or a stream of events.
+pub enum HttpReplyBody {
+    /// Complete bytes.
     Whole(Option<Bytes>),
-    /// As it comes.
+    /// A stream of parts.
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
-    /// As another service makes it.
+    /// A body made by another service.
     Boxed(BoxBody<Bytes, Infallible>),
 }
 
-impl std::fmt::Debug for Body {
+impl std::fmt::Debug for HttpReplyBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Body")
     }
 }
 
-impl hyper::body::Body for Body {
+impl hyper::body::Body for HttpReplyBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -63,54 +63,54 @@ impl hyper::body::Body for Body {
 
 /// An answer.
 #[derive(Debug)]
-pub struct Reply {
+pub struct HttpReply {
     status: u16,
     kind: &'static str,
-    body: Body,
+    body: HttpReplyBody,
     retry_after: Option<u64>,
     challenge: bool,
     replayed: bool,
 }
 
-impl Reply {
-    /// JSON with a status.
+impl HttpReply {
+    /// A JSON answer with a status.
     #[must_use]
     pub fn json(status: u16, body: &impl Serialize) -> Self {
         let bytes = serde_json::to_vec(body).unwrap_or_default();
         Self::bytes(status, "application/json", bytes)
     }
 
-    /// Bytes of a kind.
+    /// An answer with bytes of a content type.
     #[must_use]
     pub fn bytes(status: u16, kind: &'static str, bytes: impl Into<Bytes>) -> Self {
-        let body = Body::Whole(Some(bytes.into()));
+        let body = HttpReplyBody::Whole(Some(bytes.into()));
         Self { status, kind, body, retry_after: None, challenge: false, replayed: false }
     }
 
-    /// Nothing more to say.
+    /// An empty answer.
     #[must_use]
     pub fn nothing() -> Self {
-        let body = Body::Whole(None);
+        let body = HttpReplyBody::Whole(None);
         Self { status: 204, kind: "", body, retry_after: None, challenge: false, replayed: false }
     }
 
-    /// A stream of events.
+    /// An answer that is a stream of events.
     #[must_use]
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        let body = Body::Stream(Box::pin(stream));
+        let body = HttpReplyBody::Stream(Box::pin(stream));
         Self { status: 200, kind: "text/event-stream", body, retry_after: None, challenge: false, replayed: false }
     }
 
-    /// This answers a request that was answered before.
+    /// Marks the answer as one to a request that was answered before.
     #[must_use]
-    pub fn again(self) -> Self {
+    pub fn as_replayed(self) -> Self {
         Self { replayed: true, ..self }
     }
 
-    /// A no.
+    /// An answer that is a refusal.
     #[must_use]
-    pub fn refuse(no: No, request: RequestId) -> Self {
-        let No { refusal, call, rule, other, .. } = no;
+    pub fn refuse(no: CallError, request: RequestId) -> Self {
+        let CallError { refusal, call, rule, other, .. } = no;
         let code = refusal.code();
         let mut problem = json!({
             "type": format!("urn:sluice:problem:{code}"),
@@ -123,7 +123,7 @@ impl Reply {
             "request_id": request,
         });
         let retry_after = match refusal.retry() {
-            Retry::After(span) => {
+            RetryAdvice::After(span) => {
                 put(&mut problem, "retry_after_ms", span.as_millis());
                 Some(span.as_millis().div_ceil(1000))
             }
@@ -139,11 +139,11 @@ impl Reply {
         Self { retry_after, challenge, ..Self::bytes(code.status(), kind, problem.to_string().into_bytes()) }
     }
 
-    /// As hyper sends it.
+    /// The answer in the form that hyper sends.
     #[must_use]
-    pub fn into_response(self, request: RequestId) -> Response<Body> {
+    pub fn into_response(self, request: RequestId) -> Response<HttpReplyBody> {
         let Self { status, kind, body, retry_after, challenge, replayed } = self;
-        let streams = matches!(body, Body::Stream(_));
+        let streams = matches!(body, HttpReplyBody::Stream(_));
         let mut response = Response::new(body);
         *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();

@@ -1,6 +1,6 @@
-//! Routes as data: what is at which address, who may use it, what it takes and what it can answer.
+//! Routes as data: the address, who may use it, what it takes and what it can answer.
 //!
-//! The table drives the router, the access check, the API description and the test that walks every route
+//! The table drives the router, the access check, the API description and the test that calls every route
 //! with every kind of credential.
 
 use std::sync::Arc;
@@ -11,114 +11,114 @@ use serde_json::Value;
 use sluice_core::Actor;
 use sluice_core::ids::RequestId;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_store::{Role, Store};
+use sluice_store::{OperatorRole, Store};
 
 use super::METHODS;
-use super::reply::Reply;
+use super::reply::HttpReply;
 use super::routes;
-pub use crate::rooms::identity::Credential;
-use crate::rooms::identity::Visitor;
-use crate::services::Work;
-use crate::{Gateway, No};
+pub use crate::rooms::identity::CredentialKind;
+use crate::rooms::identity::Principal;
+use crate::services::BoxedFuture;
+use crate::{CallError, Gateway};
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Anyone.
+pub enum RouteAccess {
+    /// Everyone, without a credential.
     Open,
-    /// Agents.
+    /// Only agents.
     Agent,
     /// Operators with at least this role.
-    Operator(Role),
-    /// Mailboxes and pollers that hand in the replies of people.
+    Operator(OperatorRole),
+    /// Services that hand in the replies of people.
     Inbox,
-    /// Agents, about themselves; operators with at least this role, about everyone.
-    Either(Role),
-    /// Programs with a task key, for their agent; operators with at least this role, for everyone.
-    Task(Role),
-    /// Agents and programs with a task key, for that agent; operators with at least this role, for everyone.
-    Sessions(Role),
+    /// Agents, for themselves; operators with at least this role, for all agents.
+    Either(OperatorRole),
+    /// Programs with a task key, for their agent; operators with at least this role, for all agents.
+    Task(OperatorRole),
+    /// Agents and programs with a task key, for that agent; operators with at least this role, for all agents.
+    Sessions(OperatorRole),
 }
 
 /// Which listener serves a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
-    /// The main one serves everything.
+pub enum ListenerLane {
+    /// The main listener serves all routes.
     Main,
-    /// The stop lane serves what stops things and what shows them.
+    /// The stop lane serves the routes that stop things and show them.
     Stop,
 }
 
-/// A JSON Schema, made when the description is printed.
-pub type Shape = fn(&mut schemars::SchemaGenerator) -> schemars::Schema;
+/// A JSON Schema, generated when the description is printed.
+pub type SchemaBuilder = fn(&mut schemars::SchemaGenerator) -> schemars::Schema;
 
 /// A query parameter.
 #[derive(Debug, Clone, Copy)]
-pub struct Param {
-    /// Its name.
+pub struct QueryParam {
+    /// The name of the parameter.
     pub name: &'static str,
     /// `string`, `integer` or `boolean`.
     pub kind: &'static str,
-    /// What it does.
+    /// The description of the parameter.
     pub about: &'static str,
 }
 
 /// One address with one method.
 #[derive(Debug, Clone, Copy)]
 pub struct Route {
-    /// The method.
+    /// The HTTP method.
     pub method: &'static str,
     /// The path, with `{name}` for its parts.
     pub path: &'static str,
     /// A name for generated clients.
     pub name: &'static str,
-    /// One sentence.
+    /// A description in one sentence.
     pub about: &'static str,
-    /// Who.
-    pub access: Access,
+    /// Who may use the route.
+    pub access: RouteAccess,
     /// Whether the stop lane serves it too.
     pub stops: bool,
-    /// What the query takes.
-    pub query: &'static [Param],
-    /// The body, if it takes one.
-    pub body: Option<Shape>,
-    /// What it answers with: status, shape (none for a stream or an empty body).
-    pub answers: &'static [(u16, Option<Shape>)],
-    /// How it can refuse, beside what every route can.
+    /// The query parameters.
+    pub query: &'static [QueryParam],
+    /// The schema of the body, if it takes one.
+    pub body: Option<SchemaBuilder>,
+    /// The possible answers: status and schema (none for a stream or an empty body).
+    pub answers: &'static [(u16, Option<SchemaBuilder>)],
+    /// The codes it can refuse with, in addition to those of every route.
     pub refusals: &'static [Code],
-    /// What does the work.
-    pub handler: Handler,
+    /// The function that does the work.
+    pub handler: RouteHandler,
 }
 
-/// What does the work.
-pub type Handler = fn(Visit) -> Work<'static, Result<Reply, No>>;
+/// The function that does the work of a route.
+pub type RouteHandler = fn(RoutedRequest) -> BoxedFuture<'static, Result<HttpReply, CallError>>;
 
 /// One request on its way to a handler.
 #[derive(Debug)]
-pub struct Visit {
+pub struct RoutedRequest {
     /// The gateway.
     pub gw: Arc<Gateway>,
-    /// The database, asked over the connection of the listener this came by.
+    /// The database, over the connection of the listener that the request came by.
     pub store: Arc<Store>,
-    /// Who, unless the route is open.
-    pub who: Option<Visitor>,
-    /// Parts of the path.
+    /// The principal, unless the route is open.
+    pub who: Option<Principal>,
+    /// The parts of the path.
     pub params: Vec<(String, String)>,
-    /// Parts of the query.
+    /// The parts of the query.
     pub query: Vec<(String, String)>,
-    /// The body.
+    /// The body of the request, if there is one.
     pub body: Option<Value>,
-    /// The request.
+    /// The id of the request.
     pub request: RequestId,
-    /// Where an interrupted stream left off.
+    /// The last event id, to continue an interrupted stream.
     pub last_event: Option<String>,
-    /// The caller's name for this request.
+    /// The idempotency key of the request.
     pub idempotency_key: Option<String>,
-    /// Which listener it came by.
-    pub lane: Lane,
+    /// The listener that the request came by.
+    pub lane: ListenerLane,
 }
 
-/// What every route can refuse with.
+/// The codes that every route can refuse with.
 pub const ALWAYS: [Code; 10] = [
     Code::DoorHeadTooLarge,
     Code::DoorHeaders,
@@ -131,7 +131,7 @@ pub const ALWAYS: [Code; 10] = [
     Code::GatewayUnavailable,
     Code::StoreUnavailable,
 ];
-/// What every route that wants a credential can refuse with.
+/// The codes that every route with a credential can refuse with.
 pub const KEYED: [Code; 6] = [
     Code::IdentityMissing,
     Code::IdentityUnknown,
@@ -140,7 +140,7 @@ pub const KEYED: [Code; 6] = [
     Code::IdentityWrongKind,
     Code::IdentityNotAllowed,
 ];
-/// What every route that takes a body can refuse with.
+/// The codes that every route with a body can refuse with.
 pub const BODIED: [Code; 9] = [
     Code::DoorTooLarge,
     Code::DoorTooSlow,
@@ -153,42 +153,44 @@ pub const BODIED: [Code; 9] = [
     Code::JsonSyntax,
 ];
 
-impl Access {
-    /// Whether this visitor may come in.
+impl RouteAccess {
+    /// Checks whether this principal may use the route.
     ///
     /// # Errors
     /// When the credential is of the wrong kind or has too small a role.
-    pub fn admits(self, visitor: &Visitor) -> Result<(), No> {
+    pub fn admits(self, visitor: &Principal) -> Result<(), CallError> {
         match (self.least(), visitor.credential()) {
-            (Some(least), Credential::Operator(role)) if role < least => Err(No::new(Code::IdentityNotAllowed)),
+            (Some(least), CredentialKind::Operator(role)) if role < least => {
+                Err(CallError::new(Code::IdentityNotAllowed))
+            }
             (_, credential) if self.takes(credential) => Ok(()),
-            _ => Err(No::new(Code::IdentityWrongKind)),
+            _ => Err(CallError::new(Code::IdentityWrongKind)),
         }
     }
 
     /// Whether credentials of this kind work here at all.
     #[must_use]
-    pub const fn takes(self, credential: Credential) -> bool {
+    pub const fn takes(self, credential: CredentialKind) -> bool {
         match (self, credential) {
             (Self::Open, _)
-            | (Self::Agent | Self::Either(_) | Self::Sessions(_), Credential::Agent)
-            | (Self::Task(_) | Self::Sessions(_), Credential::Task)
-            | (Self::Inbox, Credential::Inbox)
-            | (Self::Operator(_) | Self::Either(_) | Self::Task(_) | Self::Sessions(_), Credential::Operator(_)) => {
+            | (Self::Agent | Self::Either(_) | Self::Sessions(_), CredentialKind::Agent)
+            | (Self::Task(_) | Self::Sessions(_), CredentialKind::Task)
+            | (Self::Inbox, CredentialKind::Inbox)
+            | (Self::Operator(_) | Self::Either(_) | Self::Task(_) | Self::Sessions(_), CredentialKind::Operator(_)) => {
                 true
             }
-            (Self::Agent, Credential::Task | Credential::Inbox | Credential::Operator(_))
-            | (Self::Inbox, Credential::Agent | Credential::Task | Credential::Operator(_))
-            | (Self::Operator(_), Credential::Agent | Credential::Task | Credential::Inbox)
-            | (Self::Either(_), Credential::Task | Credential::Inbox)
-            | (Self::Task(_), Credential::Agent | Credential::Inbox)
-            | (Self::Sessions(_), Credential::Inbox) => false,
+            (Self::Agent, CredentialKind::Task | CredentialKind::Inbox | CredentialKind::Operator(_))
+            | (Self::Inbox, CredentialKind::Agent | CredentialKind::Task | CredentialKind::Operator(_))
+            | (Self::Operator(_), CredentialKind::Agent | CredentialKind::Task | CredentialKind::Inbox)
+            | (Self::Either(_), CredentialKind::Task | CredentialKind::Inbox)
+            | (Self::Task(_), CredentialKind::Agent | CredentialKind::Inbox)
+            | (Self::Sessions(_), CredentialKind::Inbox) => false,
         }
     }
 
-    /// The least role an operator needs here, where operators may come at all.
+    /// The least role that an operator needs here, if operators may use the route.
     #[must_use]
-    pub const fn least(self) -> Option<Role> {
+    pub const fn least(self) -> Option<OperatorRole> {
         match self {
             Self::Operator(least) | Self::Either(least) | Self::Task(least) | Self::Sessions(least) => Some(least),
             Self::Open | Self::Agent | Self::Inbox => None,
@@ -197,10 +199,10 @@ impl Access {
 }
 
 impl Route {
-    /// Every code it can refuse with, each once, in order.
+    /// Every code that it can refuse with, each once, in order.
     #[must_use]
     pub fn codes(&self) -> Vec<Code> {
-        let keyed: &[Code] = if self.access == Access::Open { &[] } else { &KEYED };
+        let keyed: &[Code] = if self.access == RouteAccess::Open { &[] } else { &KEYED };
         let bodied: &[Code] = if self.body.is_some() { &BODIED } else { &[] };
         let mut codes: Vec<Code> = [self.refusals, &ALWAYS, keyed, bodied].concat();
         codes.sort_unstable();
@@ -210,11 +212,11 @@ impl Route {
 }
 
 /// The router: one tree per method.
-pub struct Routes {
+pub struct RouteTable {
     trees: Vec<(Method, matchit::Router<&'static Route>)>,
 }
 
-impl std::fmt::Debug for Routes {
+impl std::fmt::Debug for RouteTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Routes")
     }
@@ -222,25 +224,25 @@ impl std::fmt::Debug for Routes {
 
 /// A route and the parts of the path.
 #[derive(Debug)]
-pub struct Matched {
+pub struct MatchedRoute {
     /// The route.
     pub route: &'static Route,
     /// The parts, decoded.
     pub params: Vec<(String, String)>,
 }
 
-impl Routes {
+impl RouteTable {
     /// The router of a lane.
     ///
     /// # Errors
-    /// When two routes contradict each other.
-    pub fn new(lane: Lane) -> Result<Self, No> {
+    /// When two routes conflict.
+    pub fn new(lane: ListenerLane) -> Result<Self, CallError> {
         let mut trees = Vec::new();
         for method in METHODS {
             let mut tree = matchit::Router::new();
             for route in routes::all().filter(|route| route.method == method.as_str()) {
-                if lane == Lane::Main || route.stops {
-                    let twice = |error: matchit::InsertError| Refusal::new(Code::GatewayInternal).because(error);
+                if lane == ListenerLane::Main || route.stops {
+                    let twice = |error: matchit::InsertError| Refusal::new(Code::GatewayInternal).with_source(error);
                     tree.insert(route.path, route).map_err(twice)?;
                 }
             }
@@ -252,8 +254,8 @@ impl Routes {
     /// The route at an address.
     ///
     /// # Errors
-    /// When there is nothing there, or not for this method.
-    pub fn find(&self, method: &Method, path: &str) -> Result<Matched, No> {
+    /// When there is no route at this address, or not for this method.
+    pub fn find(&self, method: &Method, path: &str) -> Result<MatchedRoute, CallError> {
         let mut elsewhere = false;
         for (own, tree) in &self.trees {
             let Ok(found) = tree.at(path) else { continue };
@@ -262,80 +264,80 @@ impl Routes {
                 continue;
             }
             let params = found.params.iter().map(|(name, value)| Ok((name.to_owned(), super::decode(value)?)));
-            return Ok(Matched { route: found.value, params: params.collect::<Result<_, No>>()? });
+            return Ok(MatchedRoute { route: found.value, params: params.collect::<Result<_, CallError>>()? });
         }
-        Err(No::new(if elsewhere { Code::DoorMethod } else { Code::DoorNotFound }))
+        Err(CallError::new(if elsewhere { Code::DoorMethod } else { Code::DoorNotFound }))
     }
 }
 
-impl Visit {
-    /// Who it is.
+impl RoutedRequest {
+    /// The principal of the request.
     ///
     /// # Errors
-    /// On an open route, where nobody is known.
-    pub fn visitor(&self) -> Result<&Visitor, No> {
-        self.who.as_ref().ok_or_else(|| No::new(Code::IdentityMissing))
+    /// On an open route, which has no principal.
+    pub fn visitor(&self) -> Result<&Principal, CallError> {
+        self.who.as_ref().ok_or_else(|| CallError::new(Code::IdentityMissing))
     }
 
-    /// Who it is, as the record knows them.
+    /// The principal as the audit log knows it.
     ///
     /// # Errors
-    /// When the credential acts for nobody.
-    pub fn actor(&self) -> Result<Actor, No> {
-        self.visitor()?.actor().ok_or_else(|| No::new(Code::IdentityWrongKind))
+    /// When the credential belongs to no actor.
+    pub fn actor(&self) -> Result<Actor, CallError> {
+        self.visitor()?.actor().ok_or_else(|| CallError::new(Code::IdentityWrongKind))
     }
 
-    /// A part of the path, in its own form.
+    /// A part of the path, parsed.
     ///
     /// # Errors
-    /// When it is not in that form.
-    pub fn part<T: std::str::FromStr>(&self, name: &str) -> Result<T, No> {
+    /// When it cannot be parsed.
+    pub fn path_param<T: std::str::FromStr>(&self, name: &str) -> Result<T, CallError> {
         let text = self.params.iter().find(|(part, _)| part == name).map_or("", |(_, value)| value);
-        text.parse().map_err(|_| No::new(Code::SchemaBadName))
+        text.parse().map_err(|_| CallError::new(Code::SchemaBadName))
     }
 
-    /// A part of the query, in its own form.
+    /// A part of the query, parsed.
     ///
     /// # Errors
-    /// When it is given and not in that form.
-    pub fn asked<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, No> {
+    /// When it is given and cannot be parsed.
+    pub fn query_param<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, CallError> {
         match self.query.iter().find(|(part, _)| part == name) {
             None => Ok(None),
             Some((_, text)) => text.parse().map(Some).map_err(|_| {
-                No::saying(Code::DoorParameter, &format!("the parameter `{name}` is not in its proper form"))
+                CallError::with_text(Code::DoorParameter, &format!("the parameter `{name}` has the wrong form"))
             }),
         }
     }
 
-    /// How many at most, within bounds.
+    /// The page size, within its bounds.
     ///
     /// # Errors
-    /// When it is no number, or out of bounds.
-    pub fn limit(&self) -> Result<u32, No> {
-        let limit = self.asked::<u32>("limit")?.unwrap_or(50);
+    /// When it is not a number, or out of bounds.
+    pub fn limit(&self) -> Result<u32, CallError> {
+        let limit = self.query_param::<u32>("limit")?.unwrap_or(50);
         if (1..=500).contains(&limit) {
             return Ok(limit);
         }
-        Err(No::saying(Code::DoorParameter, "limit is between 1 and 500"))
+        Err(CallError::with_text(Code::DoorParameter, "limit is between 1 and 500"))
     }
 
-    /// How long to wait, within bounds. The stop lane has no places for those who wait.
+    /// How long to wait, within its bounds. The stop lane never waits.
     ///
     /// # Errors
-    /// When it is no number.
-    pub fn wait(&self) -> Result<sluice_core::Span, No> {
-        let ms = self.asked::<u64>("wait_ms")?.unwrap_or(0);
-        if self.lane == Lane::Stop {
-            return Ok(sluice_core::Span::ZERO);
+    /// When it is not a number.
+    pub fn wait(&self) -> Result<sluice_core::Millis, CallError> {
+        let ms = self.query_param::<u64>("wait_ms")?.unwrap_or(0);
+        if self.lane == ListenerLane::Stop {
+            return Ok(sluice_core::Millis::ZERO);
         }
-        Ok(sluice_core::Span::from_millis(ms).min(crate::rooms::hold::LONGEST_WAIT))
+        Ok(sluice_core::Millis::from_millis(ms).min(crate::rooms::hold::LONGEST_WAIT))
     }
 
-    /// The body, as one of our own shapes.
+    /// The body as a typed value.
     ///
     /// # Errors
-    /// When it is another one.
-    pub fn take<T: DeserializeOwned>(&mut self) -> Result<T, No> {
+    /// When it has another form.
+    pub fn parse_body<T: DeserializeOwned>(&mut self) -> Result<T, CallError> {
         super::body::read(self.body.take().unwrap_or_default())
     }
 }

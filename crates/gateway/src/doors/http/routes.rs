@@ -1,23 +1,23 @@
-//! The table of routes: everything that can be asked over HTTP.
+//! The table of routes: every address of the HTTP API.
 
 mod admin;
 mod calls;
 mod channels;
-mod dead;
+mod dead_letters;
 mod findings;
 mod gate;
 mod mounts;
-mod out;
+mod outbound;
 mod people;
 mod proxies;
 mod services;
 
 use sluice_core::refusal::Code;
-use sluice_store::Role;
+use sluice_store::OperatorRole;
 
-use super::route::{Access, Param, Route};
+use super::route::{QueryParam, Route, RouteAccess};
 
-/// Turns a handler into what the table holds.
+/// Turns a handler function into the form that the table holds.
 macro_rules! handler {
     ($path:path) => {
         |visit| Box::pin($path(visit))
@@ -35,23 +35,25 @@ macro_rules! shape {
 
 use shape;
 
-const CURSOR: Param = Param { name: "cursor", kind: "string", about: "Where the page starts, from the one before." };
-const LIMIT: Param = Param { name: "limit", kind: "integer", about: "Entries per page, 1 to 500." };
-const AGENT: Param = Param { name: "agent", kind: "string", about: "Only of this agent." };
-const SERVICE: Param = Param { name: "service", kind: "string", about: "Only of this service." };
-const STATE: Param = Param { name: "state", kind: "string", about: "Only in these states, separated by commas." };
-const SESSION: Param = Param { name: "session_id", kind: "string", about: "Only of this session." };
-const WAIT: Param = Param {
+const CURSOR: QueryParam =
+    QueryParam { name: "cursor", kind: "string", about: "Where the page starts: `next_cursor` of the previous page." };
+const LIMIT: QueryParam = QueryParam { name: "limit", kind: "integer", about: "Entries per page, 1 to 500." };
+const AGENT: QueryParam = QueryParam { name: "agent", kind: "string", about: "Only entries of this agent." };
+const SERVICE: QueryParam = QueryParam { name: "service", kind: "string", about: "Only entries of this service." };
+const STATE: QueryParam =
+    QueryParam { name: "state", kind: "string", about: "Only entries in these states, separated by commas." };
+const SESSION: QueryParam = QueryParam { name: "session_id", kind: "string", about: "Only entries of this session." };
+const WAIT: QueryParam = QueryParam {
     name: "wait_ms",
     kind: "integer",
-    about: "Waits so long for a change, at most 60000; not at all at the stop lane.",
+    about: "Waits this many milliseconds for a change, at most 60000; the stop lane does not wait.",
 };
-const HOLDS: [Param; 6] = [CURSOR, LIMIT, AGENT, SERVICE, STATE, SESSION];
-const VIEWER: Access = Access::Operator(Role::Viewer);
-const APPROVER: Access = Access::Operator(Role::Approver);
-const ADMIN: Access = Access::Operator(Role::Admin);
+const HOLDS: [QueryParam; 6] = [CURSOR, LIMIT, AGENT, SERVICE, STATE, SESSION];
+const VIEWER: RouteAccess = RouteAccess::Operator(OperatorRole::Viewer);
+const APPROVER: RouteAccess = RouteAccess::Operator(OperatorRole::Approver);
+const ADMIN: RouteAccess = RouteAccess::Operator(OperatorRole::Admin);
 
-/// What a call can be refused with.
+/// The codes that a call can be refused with.
 const CALL: [Code; 113] = [
     Code::IdentityPaused,
     Code::IdentitySession,
@@ -175,9 +177,9 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
         people::ROUTES,
         gate::ROUTES,
         admin::ROUTES,
-        out::ROUTES,
+        outbound::ROUTES,
         proxies::ROUTES,
-        dead::ROUTES,
+        dead_letters::ROUTES,
         services::ROUTES,
         findings::ROUTES,
         mounts::ROUTES,

@@ -1,37 +1,37 @@
 //! Secrets and the root key, for operators.
 //!
-//! Promise: a value comes in and never goes out again.
+//! Promise: a secret value is accepted and never returned.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_core::ids::SecretName;
 use zeroize::Zeroizing;
 
-use super::reply::Reply;
-use super::route::Visit;
-use super::views::Page;
-use crate::No;
+use super::reply::HttpReply;
+use super::route::RoutedRequest;
+use super::views::ListPage;
+use crate::CallError;
 use crate::services::secrets::as_json;
-use crate::vault::{NewValue, Scope, Secret, VaultError};
+use crate::vault::{NewSecretValue, SecretScope, SecretValue, VaultError};
 
-/// How long the old value is known after a rotation, unless said otherwise.
+/// How many seconds the old value stays known after a rotation, by default.
 const OVERLAP: u64 = 3600;
 
-/// A text nobody may see.
+/// A secret text that is never shown.
 #[derive(Deserialize, JsonSchema)]
 #[serde(from = "String")]
 #[schemars(with = "String")]
-pub struct Hidden(Zeroizing<String>);
+pub struct SecretInput(Zeroizing<String>);
 
-impl From<String> for Hidden {
+impl From<String> for SecretInput {
     fn from(text: String) -> Self {
         Self(Zeroizing::new(text))
     }
 }
 
-impl std::fmt::Debug for Hidden {
+impl std::fmt::Debug for SecretInput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("hidden")
     }
@@ -40,13 +40,13 @@ impl std::fmt::Debug for Hidden {
 /// A secret with its first or next value.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SetSecret {
+pub struct SetSecretBody {
     /// The value. It is never shown again.
-    pub value: Hidden,
+    pub value: SecretInput,
     /// `api_key`, `oauth_token` or `password`.
     #[serde(default)]
     pub kind: Option<String>,
-    /// Capabilities it may be used by: `network.credentialed_request`, `email.*`.
+    /// Capabilities that may use it: `network.credentialed_request`, `email.*`.
     pub capabilities: Vec<String>,
     /// Hosts it may be sent to: `api.example.com`, `*.example.com`.
     pub hosts: Vec<String>,
@@ -55,10 +55,10 @@ pub struct SetSecret {
 /// A new value for a secret.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct RotateSecret {
+pub struct RotateSecretBody {
     /// The new value. It is never shown again.
-    pub value: Hidden,
-    /// How long the old value is still kept out of answers, in seconds; an hour if not given.
+    pub value: SecretInput,
+    /// How long the old value is still removed from answers, in seconds; by default an hour.
     #[serde(default)]
     pub overlap_s: Option<u64>,
 }
@@ -66,21 +66,21 @@ pub struct RotateSecret {
 /// Where the root key comes from.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct VaultView {
-    /// In words.
+    /// The source of the root key, as text.
     pub root_key: String,
-    /// Names it without giving it away.
+    /// Identifies the root key without revealing it.
     pub fingerprint: String,
     /// How many secrets there are.
     pub secrets: usize,
 }
 
-fn no(error: VaultError) -> No {
+fn no(error: VaultError) -> CallError {
     error.refusal().into()
 }
 
 const KINDS: [&str; 4] = ["api_key", "oauth_token", "password", "other"];
 
-fn kind(kind: Option<String>) -> Result<Option<String>, No> {
+fn kind(kind: Option<String>) -> Result<Option<String>, CallError> {
     match kind {
         Some(kind) if !KINDS.contains(&kind.as_str()) => {
             Err(no(VaultError::Wrong(format!("kind is one of {}", KINDS.join(", ")))))
@@ -89,70 +89,75 @@ fn kind(kind: Option<String>) -> Result<Option<String>, No> {
     }
 }
 
-pub(super) fn value(Hidden(text): Hidden) -> Secret {
-    Secret::new(text.as_bytes().to_vec())
+pub(super) fn value(SecretInput(text): SecretInput) -> SecretValue {
+    SecretValue::new(text.as_bytes().to_vec())
 }
 
 /// `GET /v1/secrets`.
-pub(super) async fn list(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn list(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let data: Vec<Value> = visit.gw.vault.list().await.map_err(no)?.iter().map(as_json).collect();
-    Ok(Reply::json(200, &Page { data, next_cursor: None, has_more: false }))
+    Ok(HttpReply::json(200, &ListPage { data, next_cursor: None, has_more: false }))
 }
 
 /// `GET /v1/secrets/{name}`.
-pub(super) async fn show(visit: Visit) -> Result<Reply, No> {
-    let name: SecretName = visit.part("name")?;
-    Ok(Reply::json(200, &as_json(&visit.gw.vault.show(&name).await.map_err(no)?)))
+pub(super) async fn show(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let name: SecretName = visit.path_param("name")?;
+    Ok(HttpReply::json(200, &as_json(&visit.gw.vault.show(&name).await.map_err(no)?)))
 }
 
 /// `PUT /v1/secrets/{name}`.
-pub(super) async fn set(mut visit: Visit) -> Result<Reply, No> {
-    let SetSecret { value: text, kind: word, capabilities, hosts } = visit.take()?;
-    let name: SecretName = visit.part("name")?;
-    let scope = Scope::new(capabilities, &hosts).map_err(|why| no(VaultError::Wrong(why)))?;
-    let new = NewValue { value: value(text), kind: kind(word)?, scope: Some(scope), overlap: Span::from_secs(OVERLAP) };
+pub(super) async fn set(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let SetSecretBody { value: text, kind: word, capabilities, hosts } = visit.parse_body()?;
+    let name: SecretName = visit.path_param("name")?;
+    let scope = SecretScope::new(capabilities, &hosts).map_err(|why| no(VaultError::Wrong(why)))?;
+    let new = NewSecretValue {
+        value: value(text),
+        kind: kind(word)?,
+        scope: Some(scope),
+        overlap: Millis::from_secs(OVERLAP),
+    };
     put(&visit, &name, new).await
 }
 
 /// `POST /v1/secrets/{name}/rotate`.
-pub(super) async fn rotate(mut visit: Visit) -> Result<Reply, No> {
-    let RotateSecret { value: text, overlap_s } = visit.take()?;
-    let name: SecretName = visit.part("name")?;
-    let overlap = Span::from_secs(overlap_s.unwrap_or(OVERLAP).min(30 * 24 * 3600));
-    // Only what is there can be replaced, and what was revoked stays so.
+pub(super) async fn rotate(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let RotateSecretBody { value: text, overlap_s } = visit.parse_body()?;
+    let name: SecretName = visit.path_param("name")?;
+    let overlap = Millis::from_secs(overlap_s.unwrap_or(OVERLAP).min(30 * 24 * 3600));
+    // Only an existing secret can be rotated, and a revoked one stays revoked.
     if visit.gw.vault.show(&name).await.map_err(no)?.revoked.is_some() {
         return Err(no(VaultError::Unknown));
     }
-    put(&visit, &name, NewValue { value: value(text), kind: None, scope: None, overlap }).await
+    put(&visit, &name, NewSecretValue { value: value(text), kind: None, scope: None, overlap }).await
 }
 
-async fn put(visit: &Visit, name: &SecretName, new: NewValue) -> Result<Reply, No> {
+async fn put(visit: &RoutedRequest, name: &SecretName, new: NewSecretValue) -> Result<HttpReply, CallError> {
     let row = visit.gw.vault.set(name, new, visit.actor()?).await.map_err(no)?;
     visit.gw.egress.refresh().await?;
-    visit.gw.events.wrote();
-    Ok(Reply::json(200, &as_json(&row)))
+    visit.gw.events.notify_written();
+    Ok(HttpReply::json(200, &as_json(&row)))
 }
 
 /// `DELETE /v1/secrets/{name}`.
-pub(super) async fn revoke(visit: Visit) -> Result<Reply, No> {
-    let name: SecretName = visit.part("name")?;
+pub(super) async fn revoke(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let name: SecretName = visit.path_param("name")?;
     visit.gw.vault.revoke(&name, visit.actor()?).await.map_err(no)?;
     visit.gw.egress.refresh().await?;
-    visit.gw.events.wrote();
-    Ok(Reply::nothing())
+    visit.gw.events.notify_written();
+    Ok(HttpReply::nothing())
 }
 
 /// `GET /v1/vault`.
-pub(super) async fn vault(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn vault(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let vault = &visit.gw.vault;
     let secrets = vault.list().await.map_err(no)?.iter().filter(|row| row.revoked.is_none()).count();
     let view = VaultView { root_key: vault.source().describe(), fingerprint: vault.fingerprint(), secrets };
-    Ok(Reply::json(200, &view))
+    Ok(HttpReply::json(200, &view))
 }
 
 /// `POST /v1/vault/rekey`.
-pub(super) async fn rekey(visit: Visit) -> Result<Reply, No> {
+pub(super) async fn rekey(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let fingerprint = visit.gw.vault.rekey(visit.actor()?).await.map_err(no)?;
-    visit.gw.events.wrote();
-    Ok(Reply::json(200, &json!({"fingerprint": fingerprint})))
+    visit.gw.events.notify_written();
+    Ok(HttpReply::json(200, &json!({"fingerprint": fingerprint})))
 }

@@ -1,4 +1,4 @@
-//! What the API shows: our words as JSON, with their schemas.
+//! Views: the values of the API as JSON, with their schemas.
 
 pub mod failing;
 mod judgement;
@@ -7,29 +7,29 @@ mod session;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sluice_core::approval::{ApprovalState, Subject};
+use sluice_core::approval::{ApprovalState, ApprovalSubject};
 use sluice_core::capability::{Capability, service_of};
 use sluice_core::hold::{Hold, HoldState};
-use sluice_core::target::Traced;
-use sluice_core::{AgentName, CapabilityName, Timestamp};
-use sluice_store::{Card, Freeze, Key, KeyKind, Role};
+use sluice_core::target::TracedTarget;
+use sluice_core::{AgentName, CapabilityName, UtcMillis};
+use sluice_store::{AccessKey, AccessKeyKind, ApprovalCard, Freeze, OperatorRole};
 
 use super::channels::DeliveryView;
-use super::record_search::ReadView;
+use super::record_search::ReadTraceView;
 use crate::Gateway;
-use crate::gate::standing::OfferView;
-use crate::rooms::answer::{Answer, shown_state, status};
+use crate::gate::standing::StandingOfferView;
+use crate::rooms::answer::{CallOutcome, shown_state, status};
 
-pub use failing::{Audience, FailingView};
+pub use failing::{FailingView, FailureAudience};
 pub use judgement::{ObservingView, ReasonView};
 pub use session::SessionView;
 
-/// A problem (RFC 9457): why the answer is no.
+/// A problem document (RFC 9457): why a request was refused.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Problem {
-    /// Names the kind of problem.
+pub struct ProblemDetails {
+    /// The URN of the kind of problem.
     pub r#type: String,
-    /// The kind in words.
+    /// The kind of problem, as text.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
@@ -39,58 +39,58 @@ pub struct Problem {
     pub code: String,
     /// What to do instead.
     pub hint: String,
-    /// Whether and when to come again.
+    /// Whether and when to retry.
     pub retry: String,
-    /// When, if that is known.
+    /// When to retry, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// The request, for support.
+    /// The id of the request, for support.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// The call it belongs to.
+    /// The id of the call it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
-    /// The rule that said no.
+    /// The rule that refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// What exists instead.
+    /// An existing object that the refusal refers to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other: Option<String>,
 }
 
-/// What became of a call so far.
+/// The state of a call.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct CallView {
-    /// The call.
+    /// The id of the call.
     pub call_id: String,
     /// `done`, `allowed`, `held`, `awaiting_approval`, `executing`, `retrying`, `blocked`, `in_doubt`, `needs_human`, `stale`,
     /// `cancelled`, `denied`, `expired`, `dead`, `discarded` or `refused`.
     pub status: String,
-    /// What it gave, once done.
+    /// The result, once the call is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
-    /// What it would use and what is left of the day, for a call of a security proxy that was only checked.
+    /// What the call would use and what is left of the day, for a check of a security proxy's call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Value>,
-    /// The held write.
+    /// The id of the held write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer_id: Option<String>,
-    /// Until when it can be cancelled.
+    /// When the undo window closes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancel_deadline: Option<String>,
-    /// The question put to a person.
+    /// The id of the approval that a person decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<String>,
-    /// When their silence becomes a no.
+    /// When no answer becomes a denial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// Whether too many writes at once asked, rather than a rule.
+    /// Whether batch protection asked, rather than a rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<bool>,
     /// Why it is blocked or over, as a stable code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The same in words.
+    /// Why it is blocked or over, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The rule that decided.
@@ -99,15 +99,15 @@ pub struct CallView {
     /// What to do instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// What was called.
+    /// The capability of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capability: Option<String>,
-    /// The freeze in force, where a read was answered in spite of it: everything else is refused meanwhile.
+    /// The freeze in force, if a read was answered in spite of it: everything else is refused meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen: Option<String>,
-    /// What the record keeps of a read. Only operators are shown it.
+    /// What the audit log holds of a read. Shown to operators only.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub read: Option<ReadView>,
+    pub read: Option<ReadTraceView>,
     /// The next attempt and the last error.
     #[serde(flatten)]
     pub failing: FailingView,
@@ -116,66 +116,66 @@ pub struct CallView {
 /// A held write.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct HoldView {
-    /// Its id.
+    /// The id of the write.
     pub buffer_id: String,
-    /// The call that made it.
+    /// The id of the call that made it.
     pub call_id: String,
-    /// Who asked.
+    /// The agent that made it.
     pub agent: String,
-    /// What.
+    /// The capability of the write.
     pub capability: String,
-    /// At which service.
+    /// The service of the write.
     pub service: String,
-    /// At which account of it, if it names one.
+    /// The account at the service, if the write names one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Where it stands, in the words of calls.
+    /// The state, in the words of calls.
     pub status: String,
-    /// Where it stands exactly.
+    /// The exact state.
     pub state: String,
-    /// What policy said.
+    /// The tier of the policy verdict.
     pub tier: String,
     /// How many ordinary writes it counts as.
     pub weight: u32,
-    /// How often it was tried.
+    /// How many attempts were made.
     pub attempts: u32,
     /// When it was admitted.
     pub admitted_at: String,
     /// When its undo window closes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancel_deadline: Option<String>,
-    /// The question about it, open or answered.
+    /// The id of its approval, open or decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<String>,
-    /// Why it is where it is.
+    /// The reason for its state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The service's proof.
+    /// The service's receipt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receipt: Option<String>,
-    /// The write it takes back.
+    /// The write that it undoes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reverses: Option<String>,
-    /// In which session it was asked.
+    /// The session in which it was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// The SHA-256 of exactly what it does.
+    /// The SHA-256 digest of the exact action.
     pub digest: String,
-    /// Counts its moves.
+    /// The version: it counts changes of state.
     pub version: u64,
-    /// What it does, for those who may see it.
+    /// The arguments, for those who may see them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
-    /// What a spawn adds to it: the shorter time, the schema of the answer.
+    /// The options that a spawn adds: the shorter time, the schema of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spawn: Option<Value>,
-    /// Who or where it reaches, and where each of these was first met.
+    /// The targets that it reaches, and where each was first seen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetView>,
-    /// What is known here of the things it names by their ids, one line each, in the words of others.
+    /// What is known here of the objects it names by id, one line each, in third-party words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub about: Vec<String>,
-    /// Why the agent wants it, in its own words: nobody has checked them.
+    /// The agent's reason, in its own words: nobody has checked it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The next attempt and the last error.
@@ -186,72 +186,72 @@ pub struct HoldView {
 /// A target of a write.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct TargetView {
-    /// The argument it stands in.
+    /// The argument that holds it.
     pub argument: String,
-    /// As the write has it.
+    /// The value in the write.
     pub value: String,
     /// `asked` for by the user, `known`, `seen` in outside text, or `new`.
     pub origin: String,
-    /// The outside text it was met in.
+    /// The outside text in which it was seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 }
 
-impl From<Traced> for TargetView {
-    fn from(traced: Traced) -> Self {
+impl From<TracedTarget> for TargetView {
+    fn from(traced: TracedTarget) -> Self {
         let origin = traced.origin.as_str().into();
         Self { argument: traced.argument, value: traced.value, origin, source: traced.source }
     }
 }
 
-/// A question put to people.
+/// An approval: a request that people decide.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ApprovalView {
-    /// Its id.
+    /// The id of the approval.
     pub approval_id: String,
-    /// `write` for one, `batch` for many, `request` for what a client does by itself.
+    /// `write` for one, `batch` for many, `request` for an action that a client carries out itself.
     pub subject: String,
-    /// Who asks.
+    /// The agent that asks.
     pub agent: String,
-    /// At which service.
+    /// The service of the writes.
     pub service: String,
-    /// Where it stands.
+    /// The state of the approval.
     pub status: String,
     /// How many writes it covers.
     pub items: u32,
-    /// When it was asked.
+    /// When it was requested.
     pub asked_at: String,
-    /// When silence becomes a no.
+    /// When no answer becomes a denial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
     /// Who decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
-    /// When.
+    /// When it was decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<String>,
-    /// Which line of the menu.
+    /// The chosen line of the menu.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// What they wrote along.
+    /// The person's note.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// The writes, in the order of the card.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub writes: Vec<HoldView>,
-    /// What a client wants to do by itself, in its own words.
+    /// The action that a client wants to carry out itself, in its own words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Value>,
-    /// Why a person is asked, as it was when the question was put.
+    /// Why a person is asked, as recorded when the approval was requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub asked_because: Vec<ReasonView>,
     /// How bad a wrong approval can be: `low`, `medium` or `high`, while it is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub risk: Option<String>,
-    /// What `session` and `always` open, the narrowest bound first; empty if they are not offered.
+    /// What `session` and `always` allow, the narrowest bound first; empty if they are not offered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub standing: Vec<OfferView>,
-    /// What became of each letter about it: queued, sent, retrying or refused.
+    pub standing: Vec<StandingOfferView>,
+    /// The delivery state of each message about it: queued, sent, retrying or refused.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deliveries: Vec<DeliveryView>,
 }
@@ -263,11 +263,11 @@ pub struct FreezeView {
     pub scope: String,
     /// Who placed it.
     pub by: String,
-    /// Why.
+    /// The reason for the freeze.
     pub reason: String,
-    /// Since when.
+    /// Since when it is in force.
     pub since: String,
-    /// The connection that stands still by itself. `unfreeze` does not move it.
+    /// The connection that stopped itself. `unfreeze` does not start it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
 }
@@ -275,39 +275,39 @@ pub struct FreezeView {
 /// An agent.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct AgentView {
-    /// Its name.
+    /// The name of the agent.
     pub name: String,
-    /// What people wrote about it.
+    /// The note that people wrote about it.
     pub note: String,
-    /// Since when it exists.
+    /// When it was added.
     pub created_at: String,
     /// Whether a person has paused it.
     pub paused: bool,
     /// Whether it was removed.
     pub removed: bool,
-    /// Its credentials that still work.
+    /// How many of its credentials work.
     pub keys: u32,
     /// Its observe mode, while it lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observing: Option<ObservingView>,
 }
 
-/// A credential, without what opens anything.
+/// A credential, without its secret.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct KeyView {
-    /// Its id.
+    /// The id of the credential.
     pub key_id: String,
     /// `agent`, `operator` or `inbox`.
     pub kind: String,
-    /// Whose it is.
+    /// The agent, person or service that holds it.
     pub name: String,
-    /// What an operator may do.
+    /// The role of an operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// What people call it.
+    /// The label for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Since when it exists.
+    /// When it was created.
     pub created_at: String,
     /// When it stops working.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -315,56 +315,56 @@ pub struct KeyView {
     /// When it was revoked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<String>,
-    /// The credential itself: shown once, when it is made.
+    /// The credential itself: shown once, when it is created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }
 
 /// A page of a list.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Page<T> {
+pub struct ListPage<T> {
     /// The entries.
     pub data: Vec<T>,
     /// Where the next page starts.
     pub next_cursor: Option<String>,
-    /// Whether there is one.
+    /// Whether there is a next page.
     pub has_more: bool,
 }
 
-/// What a role is called.
+/// The name of a role.
 #[must_use]
-pub const fn role_word(role: Role) -> &'static str {
+pub const fn role_word(role: OperatorRole) -> &'static str {
     match role {
-        Role::Viewer => "viewer",
-        Role::Approver => "approver",
-        Role::Admin => "admin",
+        OperatorRole::Viewer => "viewer",
+        OperatorRole::Approver => "approver",
+        OperatorRole::Admin => "admin",
     }
 }
 
-/// The role of this name.
+/// The role of an operator.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum RoleWord {
-    /// Looks.
+pub enum OperatorRoleName {
+    /// May read.
     Viewer,
-    /// Decides and stops.
+    /// May read, decide and freeze.
     Approver,
-    /// Does everything.
+    /// May do everything.
     Admin,
 }
 
-impl From<RoleWord> for Role {
-    fn from(word: RoleWord) -> Self {
+impl From<OperatorRoleName> for OperatorRole {
+    fn from(word: OperatorRoleName) -> Self {
         match word {
-            RoleWord::Viewer => Self::Viewer,
-            RoleWord::Approver => Self::Approver,
-            RoleWord::Admin => Self::Admin,
+            OperatorRoleName::Viewer => Self::Viewer,
+            OperatorRoleName::Approver => Self::Approver,
+            OperatorRoleName::Admin => Self::Admin,
         }
     }
 }
 
-impl<T> Page<T> {
-    /// A page out of one more row than was asked for.
+impl<T> ListPage<T> {
+    /// A page, made from one more row than was requested.
     pub fn of(mut data: Vec<T>, limit: u32, cursor: impl Fn(&T) -> String) -> Self {
         let has_more = data.len() > limit as usize;
         data.truncate(limit as usize);
@@ -374,18 +374,18 @@ impl<T> Page<T> {
 }
 
 impl CallView {
-    /// An answer of the corridor.
+    /// The view of an answer of the corridor.
     #[must_use]
-    pub fn of(answer: Answer) -> (u16, Self) {
+    pub fn of(answer: CallOutcome) -> (u16, Self) {
         match answer {
-            Answer::Done { call, result } => (
+            CallOutcome::Done { call, result } => (
                 200,
                 Self { call_id: call.to_string(), status: "done".into(), result: Some(result), ..Self::default() },
             ),
-            Answer::Allowed { call, estimate } => {
+            CallOutcome::Allowed { call, estimate } => {
                 (200, Self { call_id: call.to_string(), status: "allowed".into(), estimate, ..Self::default() })
             }
-            Answer::Observed { call, would } => (
+            CallOutcome::Observed { call, would } => (
                 200,
                 Self {
                     call_id: call.to_string(),
@@ -394,7 +394,7 @@ impl CallView {
                     ..Self::default()
                 },
             ),
-            Answer::Held { call, hold, not_before } => (
+            CallOutcome::Held { call, hold, not_before } => (
                 202,
                 Self {
                     call_id: call.to_string(),
@@ -404,7 +404,7 @@ impl CallView {
                     ..Self::default()
                 },
             ),
-            Answer::Awaiting { call, hold, approval, expires_at, batch } => (
+            CallOutcome::Awaiting { call, hold, approval, expires_at, batch } => (
                 202,
                 Self {
                     call_id: call.to_string(),
@@ -416,7 +416,7 @@ impl CallView {
                     ..Self::default()
                 },
             ),
-            Answer::Under { call, hold, state, failing } => (
+            CallOutcome::Under { call, hold, state, failing } => (
                 202,
                 Self {
                     call_id: call.to_string(),
@@ -431,7 +431,7 @@ impl CallView {
 }
 
 impl CallView {
-    /// With the freeze that stops everything else, where a read was answered in spite of it.
+    /// Adds the freeze that stops everything else, for a read that was answered in spite of it.
     #[must_use]
     pub fn noted(self, gw: &Gateway, agent: Option<&AgentName>, capability: &CapabilityName) -> Self {
         let goes_on = ["done", "allowed"].contains(&self.status.as_str());
@@ -440,13 +440,13 @@ impl CallView {
         let spec = known.get(capability);
         let service = spec.map_or_else(|| service_of(capability), Capability::service);
         let is_elsewhere = self.status == "allowed" && spec.is_some_and(|spec| gw.services.of(spec).is_none());
-        let elsewhere = is_elsewhere.then(|| "nothing on this gateway carries it out; the caller does".to_owned());
+        let elsewhere = is_elsewhere.then(|| "the caller carries it out, not this gateway".to_owned());
         Self { frozen: gw.standstill.note(agent, &service), reason: self.reason.or(elsewhere), ..self }
     }
 }
 
 impl HoldView {
-    /// A held write, without what it does.
+    /// The view of a held write, without its arguments.
     #[must_use]
     pub fn of(hold: &Hold) -> Self {
         let (code, receipt) = match &hold.state {
@@ -458,7 +458,7 @@ impl HoldView {
             HoldState::AwaitingApproval { approval } => Some(*approval),
             _ => hold.consent,
         };
-        let deadline: Option<Timestamp> = match hold.state {
+        let deadline: Option<UtcMillis> = match hold.state {
             HoldState::Held { not_before } => Some(not_before),
             _ => None,
         };
@@ -492,9 +492,9 @@ impl HoldView {
         }
     }
 
-    /// The same with what it does.
+    /// The view of a held write, with its arguments.
     #[must_use]
-    pub fn whole(hold: &Hold, targets: Vec<Traced>) -> Self {
+    pub fn whole(hold: &Hold, targets: Vec<TracedTarget>) -> Self {
         let arguments = Some(Value::Object(hold.action.arguments().clone()));
         let spawn = hold.action.spawn().map(|options| Value::Object(options.fields()));
         Self { arguments, spawn, targets: targets.into_iter().map(TargetView::from).collect(), ..Self::of(hold) }
@@ -502,9 +502,9 @@ impl HoldView {
 }
 
 impl ApprovalView {
-    /// A question and the writes it covers.
+    /// The view of an approval and the writes that it covers.
     #[must_use]
-    pub fn of(card: &Card, writes: Vec<HoldView>) -> Self {
+    pub fn of(card: &ApprovalCard, writes: Vec<HoldView>) -> Self {
         let approval = &card.approval;
         let (mut expires_at, mut by, mut at, mut answer) = (None, None, None, None);
         match &approval.state {
@@ -527,9 +527,9 @@ impl ApprovalView {
         Self {
             approval_id: approval.id.to_string(),
             subject: match approval.subject {
-                Subject::Write => "write".into(),
-                Subject::Batch => "batch".into(),
-                Subject::Request => "request".into(),
+                ApprovalSubject::Write => "write".into(),
+                ApprovalSubject::Batch => "batch".into(),
+                ApprovalSubject::Request => "request".into(),
             },
             agent: approval.agent.to_string(),
             service: approval.service.to_string(),
@@ -563,13 +563,13 @@ impl From<&Freeze> for FreezeView {
     }
 }
 
-impl From<&Key> for KeyView {
-    fn from(key: &Key) -> Self {
+impl From<&AccessKey> for KeyView {
+    fn from(key: &AccessKey) -> Self {
         let (kind, name, role) = match &key.kind {
-            KeyKind::Agent(name) => ("agent", name.to_string(), None),
-            KeyKind::Operator(name, role) => ("operator", name.to_string(), Some(role_word(*role).to_owned())),
-            KeyKind::Inbox(name) => ("inbox", name.clone(), None),
-            KeyKind::Task(name) => ("task", name.to_string(), None),
+            AccessKeyKind::Agent(name) => ("agent", name.to_string(), None),
+            AccessKeyKind::Operator(name, role) => ("operator", name.to_string(), Some(role_word(*role).to_owned())),
+            AccessKeyKind::Inbox(name) => ("inbox", name.clone(), None),
+            AccessKeyKind::Task(name) => ("task", name.to_string(), None),
         };
         Self {
             key_id: key.id.to_string(),

@@ -1,6 +1,6 @@
-//! Whether what agents can do has changed: rules, freezes, keys, what stands behind the gate.
+//! Notices when what agents can do has changed: rules, freezes, keys, services behind the gate.
 //!
-//! Takes a look at all four; gives a number that grows when one of them is another. Promise: whoever holds a
+//! Takes the state of all four; gives a number that grows when one of them changes. Promise: the holder of a
 //! receiver is woken after a change and never for anything else, so a thousand idle clients cost nothing.
 
 use std::sync::{Mutex, PoisonError};
@@ -10,40 +10,40 @@ use tokio::sync::watch;
 
 use crate::Gateway;
 
-/// What was seen last, and who wants to know.
+/// What was seen last, and who listens.
 #[derive(Debug, Default)]
-pub struct Changes {
+pub struct ToolListChanges {
     version: watch::Sender<u64>,
-    seen: Mutex<Option<Stamp>>,
+    seen: Mutex<Option<ToolListStamp>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Stamp {
+struct ToolListStamp {
     policy: String,
     freezes: Vec<String>,
     keys: u64,
     offered: u64,
 }
 
-impl Changes {
-    /// Woken after each change.
+impl ToolListChanges {
+    /// A receiver that is woken after each change.
     #[must_use]
     pub fn listen(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// Looks once, if anyone wants to know.
+    /// Checks once, if anyone listens.
     ///
     /// # Errors
     /// When the database cannot be read.
     pub async fn look(&self, gw: &Gateway) -> Result<(), StoreError> {
         if self.version.receiver_count() == 0 {
-            // Whoever comes next starts from the present.
+            // The next listener starts from the present.
             *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = None;
             return Ok(());
         }
         let freezes = gw.store.freezes().await?.iter().map(|freeze| freeze.scope.to_string()).collect();
-        let now = Stamp {
+        let now = ToolListStamp {
             policy: gw.policy.get().version().to_owned(),
             freezes,
             keys: gw.keyring.version(),
@@ -58,7 +58,7 @@ impl Changes {
         Ok(())
     }
 
-    /// The gateway stops: everyone wakes and sees so.
+    /// Wakes everyone when the gateway stops.
     pub fn end(&self) {
         self.version.send_modify(|version| *version += 1);
     }

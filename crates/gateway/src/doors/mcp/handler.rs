@@ -1,7 +1,7 @@
-//! The handler: what the protocol asks, handed to who answers it.
+//! The handler: passes protocol requests to the modules that answer them.
 //!
-//! Takes the SDK's requests; gives its results. It keeps nothing between two requests. Promise: who asks is read from
-//! the request itself, each time.
+//! Takes the SDK's requests; gives its results. It keeps nothing between two requests. Promise: the principal is read
+//! from the request itself, each time.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
-use super::names::LiveNames;
-use super::recent::Recent;
-use super::{Guest, call, stream, tasks, tools};
-use crate::{Gateway, No};
+use super::names::LiveToolNames;
+use super::recent::RecentCalls;
+use super::{McpCaller, call, stream, tasks, tools};
+use crate::{CallError, Gateway};
 
-/// How long a client may go by a list it has, in milliseconds.
+/// How long a client may use a list that it has, in milliseconds.
 const FRESH_MS: u64 = 60_000;
 /// Revisions spoken, the oldest first.
 const REVISIONS: [ProtocolVersion; 3] =
@@ -34,34 +34,34 @@ both are accepted, so do not make the same call again. Use sluice_status, sluice
 
 /// Answers one request.
 #[derive(Clone)]
-pub(super) struct Handler {
+pub(super) struct McpHandler {
     pub gw: Arc<Gateway>,
-    pub names: Arc<LiveNames>,
-    pub recent: Arc<Recent>,
+    pub names: Arc<LiveToolNames>,
+    pub recent: Arc<RecentCalls>,
 }
 
-/// Who asks.
-pub(super) fn guest_of(context: &RequestContext<RoleServer>) -> Result<Arc<Guest>, ErrorData> {
+/// The sender of a request.
+pub(super) fn guest_of(context: &RequestContext<RoleServer>) -> Result<Arc<McpCaller>, ErrorData> {
     let parts = context.extensions.get::<http::request::Parts>();
-    let guest = parts.and_then(|parts| parts.extensions.get::<Arc<Guest>>());
-    guest.cloned().ok_or_else(|| ErrorData::internal_error("nobody is known to ask", None))
+    let guest = parts.and_then(|parts| parts.extensions.get::<Arc<McpCaller>>());
+    guest.cloned().ok_or_else(|| ErrorData::internal_error("the request has no known sender", None))
 }
 
-/// Which program asks, as it calls itself.
-pub(super) fn client_of(guest: &Guest, context: &RequestContext<RoleServer>) -> Option<String> {
+/// The name that the client program gives itself.
+pub(super) fn client_of(guest: &McpCaller, context: &RequestContext<RoleServer>) -> Option<String> {
     let kept = guest.session.as_ref().and_then(|session| session.client.clone());
     kept.or_else(|| context.meta.client_info().map(|client| client.name))
 }
 
-/// A fault of ours, where the protocol has no other way to say it.
-pub(super) fn broken(no: &No) -> ErrorData {
+/// An error of the gateway, where the protocol has no other form for it.
+pub(super) fn broken(no: &CallError) -> ErrorData {
     ErrorData::internal_error(
         no.refusal.text().to_owned(),
         Some(serde_json::json!({"code": no.refusal.code().as_str()})),
     )
 }
 
-impl ServerHandler for Handler {
+impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         let capabilities =
             ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks().build();
@@ -93,7 +93,7 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        // The SDK moves what answers a request from task to task: a pointer is moved sooner than the whole corridor.
+        // The SDK moves this future from task to task: moving a pointer is cheaper than moving the whole corridor.
         Box::pin(call::make(self, request, &context)).await
     }
 
@@ -113,7 +113,7 @@ impl ServerHandler for Handler {
         Box::pin(tasks::cancel(self, &request.task_id, &*guest_of(&context)?)).await
     }
 
-    // The gate has tools and nothing else; what is not announced is not answered either.
+    // The gate has tools only; features that are not announced are not answered.
     async fn list_prompts(
         &self,
         _: Option<PaginatedRequestParams>,

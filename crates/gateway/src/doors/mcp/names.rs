@@ -1,7 +1,7 @@
-//! Tool names: what a capability is called where dots are not allowed.
+//! Tool names: the names of capabilities where dots are not allowed.
 //!
-//! Takes every capability the gateway offers; gives one tool name each and the way back. Promise: two capabilities
-//! never share a name, none takes the name of a companion tool, and a name does not depend on who asks.
+//! Takes every capability that the gateway offers; gives one tool name each and the way back. Promise: two capabilities
+//! never share a name, none takes the name of a companion tool, and a name does not depend on the agent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,9 +12,9 @@ use sluice_core::capability::Capability;
 
 use crate::catalogue::LiveCatalogue;
 
-/// Clients put their own prefix before a name, and some models take no more than 64 characters.
+/// Longest tool name: clients add their own prefix, and some models accept no more than 64 characters.
 const LONGEST: usize = 50;
-/// What our own tools start with.
+/// The prefix of our own tools.
 pub(super) const OWN: &str = "sluice_";
 pub(super) const STATUS: &str = "sluice_status";
 pub(super) const WAIT: &str = "sluice_wait";
@@ -22,17 +22,17 @@ pub(super) const CANCEL: &str = "sluice_cancel";
 pub(super) const WHOAMI: &str = "sluice_whoami";
 pub(super) const APPROVALS: &str = "sluice_approvals";
 pub(super) const PERMISSION: &str = "sluice_permission_prompt";
-/// Every companion tool.
+/// The names of all companion tools.
 const COMPANIONS: [&str; 6] = [STATUS, WAIT, CANCEL, WHOAMI, APPROVALS, PERMISSION];
 
-/// All names, both ways.
+/// All names, in both directions.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct ToolNames {
     by_tool: BTreeMap<String, CapabilityName>,
     by_capability: HashMap<CapabilityName, String>,
 }
 
-impl Names {
+impl ToolNames {
     /// The names of these capabilities.
     pub fn of<'c>(offered: impl Iterator<Item = &'c CapabilityName>) -> Self {
         let mut plain: BTreeMap<String, Vec<&CapabilityName>> = BTreeMap::new();
@@ -75,16 +75,17 @@ impl Names {
     }
 }
 
-/// Dots and colons become underscores.
+/// The plain name: dots and colons become underscores.
 fn plainly(capability: &CapabilityName) -> String {
     capability.as_str().chars().map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' }).collect()
 }
 
-/// A name that was taken, too long or ours, told apart by a print of the capability.
+/// The marked name of a capability whose plain name is taken, too long or reserved: it ends in a hash of the
+/// capability.
 fn marked(name: &str, capability: &CapabilityName) -> String {
     let print = Sha256::digest(capability.as_str().as_bytes());
     let print: String = print.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    // The mark is last, so that nothing a mount calls its tools can look like one of ours.
+    // The mark is last, so that no tool name of a mount can look like one of ours.
     let start: String = name.strip_prefix(OWN).map_or_else(|| name.to_owned(), |rest| format!("x_{OWN}{rest}"));
     let start: String = start.chars().take(LONGEST - print.len() - 1).collect();
     format!("{start}_{print}")
@@ -92,25 +93,25 @@ fn marked(name: &str, capability: &CapabilityName) -> String {
 
 /// The names of what a gateway offers now: services come and go while it runs.
 #[derive(Debug)]
-pub struct LiveNames {
+pub struct LiveToolNames {
     catalogue: Arc<LiveCatalogue>,
-    kept: Mutex<(Arc<Vec<Capability>>, Arc<Names>)>,
+    kept: Mutex<(Arc<Vec<Capability>>, Arc<ToolNames>)>,
 }
 
-impl LiveNames {
-    /// Of this catalogue.
+impl LiveToolNames {
+    /// The names of this catalogue.
     #[must_use]
     pub fn new(catalogue: Arc<LiveCatalogue>) -> Self {
         Self { catalogue, kept: Mutex::default() }
     }
 
-    /// As they are now. A name that two capabilities would share after a change means neither of them.
+    /// The current names. A name that two capabilities would share after a change means neither of them.
     #[must_use]
-    pub fn now(&self) -> Arc<Names> {
+    pub fn now(&self) -> Arc<ToolNames> {
         let offered = self.catalogue.offered();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if !Arc::ptr_eq(&kept.0, &offered) {
-            let names = Names::of(offered.iter().map(|spec| &spec.name));
+            let names = ToolNames::of(offered.iter().map(|spec| &spec.name));
             *kept = (offered, Arc::new(names));
         }
         Arc::clone(&kept.1)
@@ -122,9 +123,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn names(list: &[&str]) -> Names {
+    fn names(list: &[&str]) -> ToolNames {
         let list: Vec<CapabilityName> = list.iter().map(|name| CapabilityName::new(*name).unwrap()).collect();
-        Names::of(list.iter())
+        ToolNames::of(list.iter())
     }
 
     #[test]
@@ -162,7 +163,7 @@ mod tests {
         #[test]
         fn every_capability_has_its_own_name_and_comes_back(list in proptest::collection::btree_set("[a-c_]{1,3}(\\.[a-c_]{1,40}){0,3}", 0..40)) {
             let list: Vec<CapabilityName> = list.iter().filter_map(|name| CapabilityName::new(name.as_str()).ok()).collect();
-            let names = Names::of(list.iter());
+            let names = ToolNames::of(list.iter());
             for capability in &list {
                 let tool = names.tool(capability).unwrap();
                 prop_assert!(tool.len() <= LONGEST);

@@ -1,8 +1,8 @@
-//! Calls a client has named: made again under the same name, a call is answered, not made.
+//! Calls that a client has named: a call that is repeated under the same name is answered, not made again.
 //!
-//! Takes the client's own name for a call and what it asked; gives the call it was the first time. Promise: a name is
-//! only good for the same agent and the same arguments. Names are kept in memory, the latest few thousand, so that a call
-//! that was accepted is not judged anew; behind them stands the store, which keeps the names of writes for 30 days.
+//! Takes the client's own name for a call and its arguments; gives the call that was first made under it. Promise: a
+//! name counts only for the same agent and the same arguments. The latest few thousand names are kept in memory, so
+//! that an accepted call is not judged anew; beyond that, the store keeps the names of writes for 30 days.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -11,23 +11,23 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use sluice_core::{AgentName, CallId};
 
-/// How many are remembered.
+/// How many names are kept in memory.
 const KEPT: usize = 4096;
 
-/// What is remembered.
+/// The names that are kept in memory.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
-    kept: Mutex<Kept>,
+pub(super) struct RecentCalls {
+    kept: Mutex<RememberedCalls>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct RememberedCalls {
     calls: HashMap<[u8; 32], CallId>,
     order: VecDeque<[u8; 32]>,
 }
 
-/// A print of who asked what under which name.
-pub(super) fn print(agent: &AgentName, name: &str, tool: &str, arguments: &Value) -> [u8; 32] {
+/// A fingerprint of agent, name, tool and arguments.
+pub(super) fn fingerprint(agent: &AgentName, name: &str, tool: &str, arguments: &Value) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in [agent.as_str(), name, tool, &arguments.to_string()] {
         hash.update((part.len() as u64).to_be_bytes());
@@ -36,13 +36,13 @@ pub(super) fn print(agent: &AgentName, name: &str, tool: &str, arguments: &Value
     hash.finalize().into()
 }
 
-impl Recent {
-    /// The call this was before.
+impl RecentCalls {
+    /// The earlier call with this fingerprint.
     pub fn find(&self, print: &[u8; 32]) -> Option<CallId> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).calls.get(print).copied()
     }
 
-    /// Remembers a call; forgets the oldest.
+    /// Remembers a call; drops the oldest one.
     pub fn keep(&self, print: [u8; 32], call: CallId) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.calls.insert(print, call).is_none() {
@@ -63,14 +63,14 @@ mod tests {
     #[test]
     fn a_name_counts_for_one_agent_and_the_same_arguments() {
         let [clerk, maid] = ["clerk", "maid"].map(|name| AgentName::new(name).unwrap());
-        let recent = Recent::default();
-        let first = print(&clerk, "1", "a", &serde_json::json!({"x": 1}));
+        let recent = RecentCalls::default();
+        let first = fingerprint(&clerk, "1", "a", &serde_json::json!({"x": 1}));
         recent.keep(first, CallId::from_bits(1));
         assert_eq!(recent.find(&first), Some(CallId::from_bits(1)));
         for other in [
-            print(&maid, "1", "a", &serde_json::json!({"x": 1})),
-            print(&clerk, "2", "a", &serde_json::json!({"x": 1})),
-            print(&clerk, "1", "a", &serde_json::json!({"x": 2})),
+            fingerprint(&maid, "1", "a", &serde_json::json!({"x": 1})),
+            fingerprint(&clerk, "2", "a", &serde_json::json!({"x": 1})),
+            fingerprint(&clerk, "1", "a", &serde_json::json!({"x": 2})),
         ] {
             assert_eq!(recent.find(&other), None);
         }
@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn the_oldest_are_forgotten() {
-        let recent = Recent::default();
+        let recent = RecentCalls::default();
         let clerk = AgentName::new("clerk").unwrap();
-        let prints: Vec<_> = (0..=KEPT).map(|n| print(&clerk, &n.to_string(), "a", &Value::Null)).collect();
+        let prints: Vec<_> = (0..=KEPT).map(|n| fingerprint(&clerk, &n.to_string(), "a", &Value::Null)).collect();
         for (n, print) in prints.iter().enumerate() {
             recent.keep(*print, CallId::from_bits(n as u128));
         }

@@ -1,7 +1,8 @@
 //! Tools: capabilities as agents that speak MCP see them.
 //!
-//! Takes an agent, the rules, the freezes; gives the list of tools. Promise: what no arguments can make possible is
-//! not listed, hints never make a tool look safer than it is, and a description says what becomes of a call.
+//! Takes an agent, the rules, the freezes; gives the list of tools. Promise: a tool that the rules block with any
+//! arguments is not listed, hints never make a tool look safer than it is, and a description says what happens to a
+//! call.
 
 use std::sync::Arc;
 
@@ -9,49 +10,49 @@ use rmcp::model::{JsonObject, MetaObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use sluice_core::capability::{Capability, Effect, EffectClass};
-use sluice_core::{AgentName, CapabilityName, Span, Tier};
+use sluice_core::{AgentName, CapabilityName, Millis, Tier};
 use sluice_store::Freeze;
 
 use super::companions;
-use super::names::Names;
+use super::names::ToolNames;
 use crate::services::{self, ReadSource};
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-/// Why, in the agent's words: shown to whoever is asked.
+/// The argument with the agent's reason: shown to the person who is asked.
 pub(super) const REASON: &str = "sluice_reason";
-/// A second identical call is meant.
+/// The argument that says that a second identical call is intended.
 pub(super) const AGAIN: &str = "sluice_allow_duplicate";
-/// What marks an argument that a header repeats.
+/// The mark of an argument that a header repeats.
 const REPEATED: &str = "x-mcp-header";
 /// Services whose effects stay on this gateway.
 const LOCAL: [&str; 8] = ["filesystem", "state", "agent", "system", "scheduler", "secrets", "comms", "alerts"];
-/// Services whose reads are answered from a copy the gateway keeps.
+/// Services whose reads are answered from a replica that the gateway keeps.
 const COPIED: [&str; 1] = ["email"];
-/// Last parts of names that only add something. A copy may replace what is at its target.
+/// Last parts of names that only add something. `copy` is not one of them: it may replace its target.
 const ADDS: [&str; 8] = ["append", "create", "label", "react", "mark_read", "acknowledge", "init", "draft"];
-/// Last parts of names that change what is there, so that a second time is not the first.
+/// Last parts of names that change existing content, so that a repeated call has another effect.
 const BUILDS_ON: [&str; 2] = ["append", "edit"];
-/// Capabilities that only mean something within a session.
+/// The prefix of capabilities that need a session.
 const OF_A_SESSION: &str = "state.session.";
 
-/// Who looks at a list.
+/// The reader of a list.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Viewer<'a> {
+pub(super) struct ToolListViewer<'a> {
     pub agent: &'a AgentName,
     pub client: Option<&'a str>,
-    /// The newest revision has none.
+    /// Whether the conversation has a session. The newest revision has none.
     pub has_session: bool,
 }
 
-/// Every tool of an agent, in the order of their names.
+/// All tools of an agent, ordered by name.
 ///
 /// # Errors
 /// When the freezes cannot be read.
 pub(super) async fn list(
     gw: &Gateway,
-    names: &Names,
-    Viewer { agent, client, has_session }: Viewer<'_>,
-) -> Result<Vec<Tool>, No> {
+    names: &ToolNames,
+    ToolListViewer { agent, client, has_session }: ToolListViewer<'_>,
+) -> Result<Vec<Tool>, CallError> {
     let freezes = gw.store.freezes().await?;
     let (policy, known) = (gw.policy.get(), gw.catalogue.known());
     let paused = gw.keyring.is_paused(agent);
@@ -65,24 +66,24 @@ pub(super) async fn list(
         let leaves = spec.effect == Effect::Write
             || gw.services.read_source(&spec.service(), capability) == Some(ReadSource::Outside);
         let standstill = standstill(spec, leaves, (agent, paused), &freezes);
-        let delay = gw.config.delay_for(capability, Span::from_secs(spec.delay_s));
+        let delay = gw.config.delay_for(capability, Millis::from_secs(spec.delay_s));
         tools.push(tool(spec, name, &describe(spec, reach.loosest, delay, standstill)));
     }
     tools.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(tools)
 }
 
-/// Whether a capability can only work within a session.
+/// Whether a capability works only within a session.
 pub(super) fn needs_session(capability: &CapabilityName) -> bool {
     capability.as_str().starts_with(OF_A_SESSION)
 }
 
-/// A print of the list, to see whether it is another one.
-pub(super) fn print(tools: &[Tool]) -> [u8; 32] {
+/// A fingerprint of the list, to notice changes.
+pub(super) fn fingerprint(tools: &[Tool]) -> [u8; 32] {
     Sha256::digest(serde_json::to_vec(tools).unwrap_or_default()).into()
 }
 
-/// Why nothing of this kind happens at the moment, if so.
+/// Why calls of this capability are refused at the moment, if they are.
 fn standstill(
     spec: &Capability,
     leaves: bool,
@@ -90,9 +91,9 @@ fn standstill(
     freezes: &[Freeze],
 ) -> Option<&'static str> {
     if paused {
-        return Some("A person has paused this agent: calls are refused until it may go on. ");
+        return Some("A person has paused this agent: calls are refused until it is resumed. ");
     }
-    // Reads of what is here go on.
+    // Reads of local data continue.
     if !leaves {
         return None;
     }
@@ -101,7 +102,7 @@ fn standstill(
     let mut stands = freezes.iter().filter(|freeze| frozen(freeze)).peekable();
     stands.peek()?;
     Some(if stands.all(|freeze| freeze.brake.is_some()) {
-        "The connection behind it stands still: calls are refused until a person lets it go on. "
+        "The connection behind it is stopped: calls are refused until a person resumes it. "
     } else {
         "Frozen by a person: calls are refused until the freeze is lifted. "
     })
@@ -117,33 +118,33 @@ fn tool(spec: &Capability, name: &str, description: &str) -> Tool {
         .with_meta(meta)
 }
 
-/// What it does and what becomes of a call.
-fn describe(spec: &Capability, loosest: Tier, delay: Span, standstill: Option<&str>) -> String {
+/// What a tool does and what happens to a call.
+fn describe(spec: &Capability, loosest: Tier, delay: Millis, standstill: Option<&str>) -> String {
     let asks = loosest == Tier::ApprovalRequired;
     let what = match (spec.effect, asks) {
         (Effect::Read, false) => String::new(),
         (_, true) => " A person is asked first: the answer is `awaiting_approval` with a `call_id`. Do not call again; \
-                      wait with sluice_wait or go on with other work."
+                      wait with sluice_wait or continue with other work."
             .into(),
-        (Effect::Write, false) if delay == Span::ZERO => {
+        (Effect::Write, false) if delay == Millis::ZERO => {
             " Done at once, unless a person has to be asked: then the answer is `awaiting_approval` with a `call_id`. Do \
              not call again; wait with sluice_wait."
                 .into()
         }
         (Effect::Write, false) => format!(
             " Held for {delay} before it leaves: the answer is `held` with a `call_id`, and sluice_cancel stops it until \
-             then. Do not call again; ask sluice_status how it went."
+             then. Do not call again; sluice_status returns the outcome."
         ),
     };
     let undo = match (spec.effect, spec.reversible) {
         (Effect::Read, _) => "",
-        (Effect::Write, true) => " People can take it back.",
-        (Effect::Write, false) => " It cannot be taken back.",
+        (Effect::Write, true) => " People can undo it.",
+        (Effect::Write, false) => " It cannot be undone.",
     };
     format!("{}{}{what}{undo}", standstill.unwrap_or_default(), visible(&spec.summary))
 }
 
-/// Hints, never rosier than the truth: what is not known to be harmless counts as harmful.
+/// Hints that never understate the effect: a tool that is not known to be harmless counts as harmful.
 fn hints(spec: &Capability) -> ToolAnnotations {
     let service = spec.service();
     let local = LOCAL.contains(&service.as_str());
@@ -157,7 +158,7 @@ fn hints(spec: &Capability) -> ToolAnnotations {
     ToolAnnotations::default().read_only(false).destructive(!adds).idempotent(same_again).open_world(!local)
 }
 
-/// The arguments, with what every write takes beside its own.
+/// The arguments, with those that every write takes in addition to its own.
 fn input(spec: &Capability) -> JsonObject {
     let mut schema = services::input_schema(spec);
     plain(&mut schema);
@@ -169,22 +170,23 @@ fn input(spec: &Capability) -> JsonObject {
             "type": "string", "description": "Why, in one sentence: shown to the person who is asked.",
         }));
         properties.entry(AGAIN).or_insert(json!({
-            "type": "boolean", "description": "True if an identical call was made moments ago and a second one is meant.",
+            "type": "boolean", "description": "True if an identical call was made moments ago and a second is intended.",
         }));
     }
     schema
 }
 
-/// Whether a capability has an argument of this name itself.
+/// Whether a capability itself has an argument of this name.
 pub(super) fn has_own(spec: &Capability, argument: &str) -> bool {
     spec.param(argument).is_some()
 }
 
-/// Texts of a schema without what a screen would act on. Names and values stay: they have to be given as they are.
+/// Removes from the texts of a schema what a terminal would act on. Names and values stay: they must be given
+/// unchanged.
 fn plain(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
-            // A server may want arguments repeated in headers: of the gate, which does so, not of whoever calls the gate.
+            // A server may want arguments repeated in headers: the gate does that, not the client of the gate.
             members.retain(|name, member| name != REPEATED || !member.is_string());
             for (name, member) in members {
                 match member {
@@ -198,20 +200,20 @@ fn plain(schema: &mut Value) {
     }
 }
 
-/// A server's words without control characters and without those that only steer how text is shown.
+/// A server's text without control characters and without characters that only change how text is displayed.
 fn visible(text: &str) -> String {
     let steers = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !(c.is_control() || steers(*c))).collect()
 }
 
-/// What every capability answers with.
+/// The schema of every capability's answer.
 pub(super) fn output() -> Value {
     json!({
         "type": "object",
         "properties": {
             "status": {"type": "string", "description": "done, held, awaiting_approval, executing, retrying, blocked, refused or how a write ended"},
             "call_id": {"type": "string"},
-            "result": {"description": "What it gave, once done."},
+            "result": {"description": "The result, once done."},
             "cancel_deadline": {"type": "string"},
             "approval_id": {"type": "string"},
             "code": {"type": "string"},
@@ -222,7 +224,7 @@ pub(super) fn output() -> Value {
     })
 }
 
-/// An object out of a value known to be one.
+/// The object in a value that is known to be one.
 pub(super) fn object(value: Value) -> JsonObject {
     match value {
         Value::Object(object) => object,
@@ -290,9 +292,9 @@ mod tests {
     fn a_held_write_says_what_becomes_of_it() {
         let catalogue = Catalogue::builtin().unwrap();
         let spec = catalogue.get(&CapabilityName::new("email.send").unwrap()).unwrap();
-        let text = describe(spec, Tier::Notify, Span::from_secs(30), None);
+        let text = describe(spec, Tier::Notify, Millis::from_secs(30), None);
         assert!(text.contains("Held for 30 s") && text.contains("Do not call again"), "{text}");
-        let text = describe(spec, Tier::ApprovalRequired, Span::from_secs(30), Some("Frozen. "));
+        let text = describe(spec, Tier::ApprovalRequired, Millis::from_secs(30), Some("Frozen. "));
         assert!(text.starts_with("Frozen. ") && text.contains("A person is asked first"), "{text}");
     }
 }

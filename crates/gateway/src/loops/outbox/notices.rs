@@ -1,55 +1,55 @@
-//! Notices about calls that needed no approval: who, what, to whom, and how it ended.
+//! Notices about calls that needed no approval: which agent, which capability, which targets, and the outcome.
 //!
-//! Takes what waits in the outbox; each person gets it as they chose: in a digest, one by one, or not at all. Promise: a
-//! notice counts as delivered once every channel that somebody chose has taken it; a dead channel keeps it waiting and
-//! holds up nothing that is urgent. No text of a call is in a notice, and what must not leave is not either.
+//! Takes the notices that wait in the outbox; each person gets them as they chose: in a digest, one by one, or not at
+//! all. Promise: a notice counts as delivered once every chosen channel has accepted it; a channel that fails keeps it
+//! waiting and delays nothing urgent. No notice holds the text of a call or anything that must not leave the gateway.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
-use sluice_content::leak::Part;
+use sluice_content::leak::OutboundPart;
 use sluice_core::approval::card;
-use sluice_core::{HoldId, Span, Timestamp};
-use sluice_store::Undelivered;
+use sluice_core::{HoldId, Millis, UtcMillis};
+use sluice_store::UndeliveredMessage;
 
-use super::{LEASE, Outbox, Target};
-use crate::channels::Fault;
-use crate::config::{NoticeChoice, Person};
+use super::{DeliveryTarget, LEASE, OutboxLoop};
+use crate::channels::ChannelError;
+use crate::config::{ConfiguredPerson, NoticeChoice};
 use crate::rooms::{answer, leak};
-use crate::{Gateway, No};
+use crate::{CallError, Gateway};
 
-/// Most notices that are told one by one in one step.
+/// Most notices that are sent one by one in one step.
 const PAGE: u32 = 20;
-/// Most notices of one digest; what is left comes in the next.
+/// Most notices of one digest; the rest comes in the next one.
 const DIGEST: u32 = 2_000;
 /// Most lines of a digest.
 const LINES: usize = 40;
 /// Most targets that one line names.
 const TARGETS: usize = 3;
-/// How long until a notice is looked at again whose write is not over.
-const NOT_OVER: Span = Span::from_secs(30);
-/// How long nothing is said over a channel that failed.
-const PAUSE: Span = Span::from_mins(1);
+/// How long until a notice is checked again if its write is not over.
+const NOT_OVER: Millis = Millis::from_secs(30);
+/// How long nothing is sent over a channel that failed.
+const PAUSE: Millis = Millis::from_mins(1);
 
-/// What the loop remembers of notices from step to step.
+/// What the loop remembers about notices from step to step.
 #[derive(Debug, Default)]
 pub(super) struct NoticePace {
-    quiet_until: Mutex<Option<Timestamp>>,
+    quiet_until: Mutex<Option<UtcMillis>>,
 }
 
 impl NoticePace {
-    fn is_quiet(&self, now: Timestamp) -> bool {
+    fn is_quiet(&self, now: UtcMillis) -> bool {
         self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| now < until)
     }
 
-    fn rest(&self, until: Timestamp) {
+    fn rest(&self, until: UtcMillis) {
         *self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }
 }
 
 /// A notice with its outcome.
-struct Notice {
+struct CallNotice {
     agent: String,
     capability: String,
     targets: Vec<String>,
@@ -60,9 +60,9 @@ struct Notice {
     is_over: bool,
 }
 
-impl Outbox {
-    /// Tells people what they chose to be told.
-    pub(super) async fn tell_notices(&self, gw: &Gateway) -> Result<(), No> {
+impl OutboxLoop {
+    /// Sends people the notices that they chose.
+    pub(super) async fn tell_notices(&self, gw: &Gateway) -> Result<(), CallError> {
         let now = gw.now();
         if self.notices.is_quiet(now) {
             return Ok(());
@@ -82,8 +82,8 @@ impl Outbox {
         Ok(())
     }
 
-    fn who_chose(&self, gw: &Gateway, choice: NoticeChoice) -> Vec<Target> {
-        let mut targets: Vec<Target> = Vec::new();
+    fn who_chose(&self, gw: &Gateway, choice: NoticeChoice) -> Vec<DeliveryTarget> {
+        let mut targets: Vec<DeliveryTarget> = Vec::new();
         for person in gw.config.approvals.people.iter().filter(|person| person.notices == choice) {
             let target = self.notice_target(person);
             targets.extend(target.filter(|target| !targets.contains(target)));
@@ -92,15 +92,15 @@ impl Outbox {
     }
 
     /// Where a person wants notices: over the channel they named, or the first over which they can be reached.
-    fn notice_target(&self, person: &Person) -> Option<Target> {
+    fn notice_target(&self, person: &ConfiguredPerson) -> Option<DeliveryTarget> {
         let Some(named) = person.notices_over.map(|channel| channel.as_str()) else {
             return self.targets_of(person).into_iter().next();
         };
         let channel = self.channels.iter().position(|known| known.name() == named)?;
-        person.place(named).map(|place| Target { channel, place })
+        person.place(named).map(|place| DeliveryTarget { channel, place })
     }
 
-    async fn one_by_one(&self, gw: &Gateway, each: &[Target], is_last: bool) -> Result<(), No> {
+    async fn one_by_one(&self, gw: &Gateway, each: &[DeliveryTarget], is_last: bool) -> Result<(), CallError> {
         for due in gw.store.untold_notices(gw.now(), PAGE).await? {
             let notice = read(gw, &due.message.body).await?;
             if !notice.is_over {
@@ -112,8 +112,8 @@ impl Outbox {
             if !self.say_to_all(gw, each, &name, &text).await? {
                 return Ok(());
             }
-            // Counted only now: what was not told is told again.
-            gw.store.take_message(due.message.id, due.attempts, gw.now()).await?;
+            // Recorded only now: a notice that was not sent is sent again.
+            gw.store.claim_outbox_message(due.message.id, due.attempts, gw.now()).await?;
             if is_last {
                 self.delivered(gw, &[due]).await?;
             }
@@ -121,16 +121,16 @@ impl Outbox {
         Ok(())
     }
 
-    /// One message about everything since the last one, once the time for it has come.
-    async fn digest(&self, gw: &Gateway, targets: &[Target]) -> Result<(), No> {
+    /// Sends one message about everything since the last digest, when it is due.
+    async fn digest(&self, gw: &Gateway, targets: &[DeliveryTarget]) -> Result<(), CallError> {
         let every = i64::try_from(gw.config.approvals.digest_every.as_millis()).unwrap_or(i64::MAX).max(1);
-        let begun = Timestamp::from_millis(gw.now().as_millis() / every * every);
+        let begun = UtcMillis::from_millis(gw.now().as_millis() / every * every);
         let waiting = gw.store.notices_before(begun, DIGEST).await?;
         let (Some(first), Some(last)) = (waiting.first(), waiting.last()) else { return Ok(()) };
-        if !gw.store.take_message(first.message.id, first.attempts, gw.now() + LEASE).await? {
+        if !gw.store.claim_outbox_message(first.message.id, first.attempts, gw.now() + LEASE).await? {
             return Ok(());
         }
-        let mut groups: BTreeMap<(String, String, String), (Notice, u64)> = BTreeMap::new();
+        let mut groups: BTreeMap<(String, String, String), (CallNotice, u64)> = BTreeMap::new();
         for one in &waiting {
             let notice = read(gw, &one.message.body).await?;
             let key = (notice.agent.clone(), notice.capability.clone(), notice.outcome.clone());
@@ -159,19 +159,27 @@ impl Outbox {
         Ok(())
     }
 
-    /// Says something at each place, once. False if a channel did not take it now.
-    async fn say_to_all(&self, gw: &Gateway, targets: &[Target], name: &str, text: &str) -> Result<bool, No> {
+    /// Sends a text to each place, once. Returns false if a channel did not accept it now.
+    async fn say_to_all(
+        &self,
+        gw: &Gateway,
+        targets: &[DeliveryTarget],
+        name: &str,
+        text: &str,
+    ) -> Result<bool, CallError> {
         for target in targets {
             let Some(channel) = self.channels.get(target.channel) else { continue };
             let news = format!("{name}:{}", target.place);
-            if gw.store.has_heard(channel.name(), &news).await? {
+            if gw.store.has_channel_news(channel.name(), &news).await? {
                 continue;
             }
-            let text: String = text.chars().take(channel.room()).collect();
+            let text: String = text.chars().take(channel.max_message_chars()).collect();
             match channel.say(&target.place, None, &text).await {
-                Ok(()) | Err(Fault::Refused { .. }) => gw.store.hear(channel.name(), &news, None).await?,
+                Ok(()) | Err(ChannelError::Refused { .. }) => {
+                    gw.store.record_channel_news(channel.name(), &news, None).await?
+                }
                 Err(fault) => {
-                    tracing::debug!("a notice is not told yet: {fault}");
+                    tracing::debug!("a notice is not sent yet: {fault}");
                     self.notices.rest(gw.now() + PAUSE);
                     return Ok(false);
                 }
@@ -180,17 +188,17 @@ impl Outbox {
         Ok(true)
     }
 
-    async fn delivered(&self, gw: &Gateway, notices: &[Undelivered]) -> Result<(), No> {
+    async fn delivered(&self, gw: &Gateway, notices: &[UndeliveredMessage]) -> Result<(), CallError> {
         let ids = notices.iter().map(|one| one.message.id).collect::<Vec<_>>();
         if !ids.is_empty() {
-            gw.store.notices_delivered(ids).await?;
+            gw.store.mark_notices_delivered(ids).await?;
         }
         Ok(())
     }
 }
 
-impl Notice {
-    /// One more of its kind.
+impl CallNotice {
+    /// Adds another notice of the same kind.
     fn add(&mut self, other: Self) {
         self.count = self.count.zip(other.count).map(|(own, other)| own + other);
         self.more += other.more;
@@ -203,8 +211,8 @@ impl Notice {
     }
 }
 
-/// A notice as it stands now: a held write is asked how it ended.
-async fn read(gw: &Gateway, body: &Value) -> Result<Notice, No> {
+/// A notice as it stands now, with the outcome of its held write.
+async fn read(gw: &Gateway, body: &Value) -> Result<CallNotice, CallError> {
     let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let texts = |name: &str| -> Vec<String> {
         let list = body.get(name).and_then(Value::as_array);
@@ -213,7 +221,7 @@ async fn read(gw: &Gateway, body: &Value) -> Result<Notice, No> {
     let number = |name: &str| body.get(name).and_then(Value::as_u64);
     let mut targets = texts("targets");
     targets.extend(texts("ids").into_iter().filter(|id| !targets.contains(id)).collect::<Vec<_>>());
-    let mut notice = Notice {
+    let mut notice = CallNotice {
         agent: text("agent"),
         capability: text("capability"),
         more: number("more").unwrap_or(0) + targets.len().saturating_sub(TARGETS) as u64,
@@ -233,15 +241,15 @@ async fn read(gw: &Gateway, body: &Value) -> Result<Notice, No> {
     Ok(notice)
 }
 
-/// `clerk: email.send to ana@example.com, done`.
-fn line(notice: &Notice, count: u64) -> String {
-    let Notice { agent, capability, targets, more, outcome, .. } = notice;
+/// One line of a notice: `clerk: email.send to ana@example.com, done`.
+fn line(notice: &CallNotice, count: u64) -> String {
+    let CallNotice { agent, capability, targets, more, outcome, .. } = notice;
     let mut words = format!("{agent}: {capability}");
     if count > 1 {
         words.push_str(&format!(", {count} times"));
     }
     if !targets.is_empty() {
-        let shown: Vec<String> = targets.iter().map(|target| card::visible(&short(target))).collect();
+        let shown: Vec<String> = targets.iter().map(|target| card::escape_invisible(&short(target))).collect();
         words.push_str(&format!(", {} {}", if notice.count.is_some() { "gave" } else { "to" }, shown.join(", ")));
         if *more > 0 {
             words.push_str(&format!(" and {more} more"));
@@ -256,11 +264,14 @@ fn short(target: &str) -> String {
     target.chars().take(120).collect()
 }
 
-/// The text, unless something in it must not leave.
+/// The text, unless it holds something that must not leave the gateway.
 fn allowed(gw: &Gateway, text: String) -> String {
-    let parts = [Part::new("text", text.as_str())];
+    let parts = [OutboundPart::new("text", text.as_str())];
     match leak::preview(gw, &parts) {
         Ok(_) => text,
-        Err(_) => "notices: what they say must not leave. See: sluice audit show".to_owned(),
+        Err(_) => {
+            "notices: the text is not shown: it holds something that must not leave the gateway. See: sluice audit show"
+                .to_owned()
+        }
     }
 }

@@ -1,21 +1,21 @@
-//! Arguments of a call, as this service reads them.
+//! The arguments of a call, parsed for this service.
 //!
-//! Takes the arguments the schema room let through; gives typed values. Promise: a value that fits its
-//! kind but not its meaning (a negative size, an unknown word) is a refusal, never a default.
+//! Takes the arguments that the schema room allowed; gives typed values. Promise: a value that fits its type but not
+//! its meaning (a negative size, an unknown word) is a refusal, never a default.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use sluice_core::refusal::{Code, Refusal};
 
-/// Longest pattern, in bytes.
+/// The longest pattern, in bytes.
 const LONGEST_PATTERN: usize = 4096;
-/// Largest compiled pattern, in bytes.
+/// The largest compiled pattern, in bytes.
 const COMPILED: usize = 1 << 20;
 
-/// How content travels.
+/// The encoding of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Encoding {
+pub(crate) enum ContentEncoding {
     Text,
     /// Base64.
     Binary,
@@ -23,27 +23,27 @@ pub(crate) enum Encoding {
 
 /// The arguments of one call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Arguments<'a>(pub &'a Map<String, Value>);
+pub(crate) struct FileArguments<'a>(pub &'a Map<String, Value>);
 
-impl<'a> Arguments<'a> {
-    /// A text, if it is given.
+impl<'a> FileArguments<'a> {
+    /// An optional text.
     pub fn text(self, name: &str) -> Option<&'a str> {
         self.0.get(name).and_then(Value::as_str)
     }
 
-    /// A text that must be given.
+    /// A required text.
     pub fn need(self, name: &str) -> Result<&'a str, Refusal> {
         self.text(name).ok_or_else(|| {
             Refusal::new(Code::SchemaMissingArgument).with_text(&format!("the argument `{name}` is missing"))
         })
     }
 
-    /// A switch; off unless it is given.
+    /// A switch; off by default.
     pub fn flag(self, name: &str) -> bool {
         self.0.get(name).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// A count, if it is given.
+    /// An optional count.
     pub fn count(self, name: &str) -> Result<Option<u64>, Refusal> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -51,21 +51,21 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A list of texts, if it is given.
+    /// An optional list of texts.
     pub fn texts(self, name: &str) -> Option<Vec<&'a str>> {
         self.0.get(name).and_then(Value::as_array).map(|list| list.iter().filter_map(Value::as_str).collect())
     }
 
-    /// The arguments inside an object, if it is given.
+    /// The fields of an optional object.
     pub fn object(self, name: &str) -> Option<Self> {
         self.0.get(name).and_then(Value::as_object).map(Self)
     }
 
-    /// How content travels in this call.
-    pub fn encoding(self) -> Result<Encoding, Refusal> {
+    /// The encoding of content in this call.
+    pub fn encoding(self) -> Result<ContentEncoding, Refusal> {
         match self.text("encoding") {
-            None | Some("utf-8" | "utf8" | "UTF-8") => Ok(Encoding::Text),
-            Some("binary" | "base64") => Ok(Encoding::Binary),
+            None | Some("utf-8" | "utf8" | "UTF-8") => Ok(ContentEncoding::Text),
+            Some("binary" | "base64") => Ok(ContentEncoding::Binary),
             Some(_) => Err(odd("encoding", "`utf-8` or `binary`")),
         }
     }
@@ -74,14 +74,14 @@ impl<'a> Arguments<'a> {
     pub fn content(self) -> Result<Vec<u8>, Refusal> {
         let text = self.need("content")?;
         match self.encoding()? {
-            Encoding::Text => Ok(text.as_bytes().to_vec()),
-            Encoding::Binary => STANDARD
+            ContentEncoding::Text => Ok(text.as_bytes().to_vec()),
+            ContentEncoding::Binary => STANDARD
                 .decode(text)
                 .map_err(|_| Refusal::new(Code::FilesEncoding).with_text("the content is not base64")),
         }
     }
 
-    /// The pattern of a search in text: the words themselves, or an expression if `regex` says so.
+    /// The pattern of a text search: literal, or an expression if `regex` is set.
     pub fn expression(self) -> Result<regex::Regex, Refusal> {
         let pattern = self.need("pattern")?;
         if pattern.is_empty() || pattern.len() > LONGEST_PATTERN {
@@ -95,45 +95,45 @@ impl<'a> Arguments<'a> {
             &literal
         };
         let built = regex::RegexBuilder::new(pattern).size_limit(COMPILED).multi_line(true).build();
-        built.map_err(|error| Refusal::new(Code::FilesPattern).because(error))
+        built.map_err(|error| Refusal::new(Code::FilesPattern).with_source(error))
     }
 
-    /// A pattern of names, if it is given. With a slash in it, it is about the way from the folder.
-    pub fn glob(self, name: &str) -> Result<Option<Glob>, Refusal> {
-        self.text(name).map(Glob::new).transpose()
+    /// An optional pattern of names. With a slash in it, it matches the path from the folder.
+    pub fn glob(self, name: &str) -> Result<Option<NameGlob>, Refusal> {
+        self.text(name).map(NameGlob::new).transpose()
     }
 }
 
 /// A pattern of names.
 #[derive(Debug)]
-pub(crate) struct Glob {
+pub(crate) struct NameGlob {
     matcher: globset::GlobMatcher,
     whole_way: bool,
 }
 
-impl Glob {
+impl NameGlob {
     fn new(pattern: &str) -> Result<Self, Refusal> {
         if pattern.is_empty() || pattern.len() > LONGEST_PATTERN {
             return Err(Refusal::new(Code::FilesPattern).with_text("a pattern has 1 to 4096 bytes"));
         }
         let built = globset::GlobBuilder::new(pattern).literal_separator(true).build();
-        let matcher = built.map_err(|error| Refusal::new(Code::FilesPattern).because(error))?.compile_matcher();
+        let matcher = built.map_err(|error| Refusal::new(Code::FilesPattern).with_source(error))?.compile_matcher();
         Ok(Self { matcher, whole_way: pattern.contains('/') })
     }
 
-    /// Whether something at this way below the folder is meant.
+    /// Whether the pattern matches this path from the folder.
     pub fn takes(&self, way: &str) -> bool {
         let name = way.rsplit('/').next().unwrap_or(way);
         self.matcher.is_match(if self.whole_way { way } else { name })
     }
 }
 
-/// Bytes as they travel.
+/// Encodes bytes as base64.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// An argument that fits its kind but not its meaning.
+/// The refusal of an argument that fits its type but not its meaning.
 pub(crate) fn odd(name: &str, expected: &str) -> Refusal {
     Refusal::new(Code::SchemaWrongType).with_text(&format!("the argument `{name}` must be {expected}"))
 }
@@ -143,8 +143,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn of(value: &Value) -> Arguments<'_> {
-        Arguments(value.as_object().unwrap())
+    fn of(value: &Value) -> FileArguments<'_> {
+        FileArguments(value.as_object().unwrap())
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_pattern_with_a_slash_is_about_the_way_and_one_without_about_the_name() {
-        let takes = |pattern: &str, way: &str| Glob::new(pattern).unwrap().takes(way);
+        let takes = |pattern: &str, way: &str| NameGlob::new(pattern).unwrap().takes(way);
         assert!(takes("*.md", "a/b.md"));
         assert!(!takes("a/*.md", "a/x/b.md"));
         assert!(takes("a/**/*.md", "a/x/b.md"));

@@ -1,8 +1,8 @@
-//! Finding lines in files: `search_content`.
+//! Text search in files: `search_content`.
 //!
-//! Takes a folder or a file and a pattern; gives lines, files, counts or a total. Promise: patterns run
-//! in linear time, and what is read and answered is bounded; an answer that is not whole says so. Files
-//! that are not text, are too large, or may not be read are counted as skipped.
+//! Takes a folder or a file and a pattern; gives lines, files, counts or a total. Promise: patterns run in linear time,
+//! and the amount read and answered is limited; an incomplete answer says so. Files that are not text, are too large,
+//! or may not be read are counted as skipped.
 
 use std::collections::BTreeMap;
 
@@ -10,32 +10,32 @@ use rustix::fs::FileType;
 use serde_json::{Value, json};
 use sluice_core::refusal::Refusal;
 
-use super::arguments::{Arguments, odd};
+use super::arguments::{FileArguments, odd};
 use super::open::{kind, size};
-use super::roots::{Place, Scope};
-use super::screen::{Screen, Screened};
-use super::sight::Sight;
-use super::walk::{Found, Walk};
+use super::roots::{OpenedRoots, RootedPath};
+use super::screen::{CallFileScreen, FileScreenOutcome};
+use super::visibility::FolderVisibility;
+use super::walk::{FolderWalk, WalkEntry};
 use crate::intake::without_imitations;
 use crate::value::put;
 
-/// Lines in one answer.
+/// The most lines in one answer.
 const LINES: usize = 1_000;
-/// Files or groups in one answer.
+/// The most files or groups in one answer.
 const GROUPS: usize = 1_000;
-/// Characters shown of a line.
+/// The most characters shown of a line.
 const LINE: usize = 400;
-/// Largest file that is searched.
+/// The largest file that is searched, in bytes.
 const FILE: u64 = 16 << 20;
-/// Bytes read in one search.
+/// The most bytes read in one search.
 const READ: u64 = 512 << 20;
-/// Files whose lines are shown in one answer: each is screened.
+/// The most files whose lines are shown in one answer: each is screened.
 const SCREENED: usize = 500;
-/// Bytes of all keys of groups.
+/// The most bytes of all group keys.
 const KEYS: usize = 1 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum ContentSearchOutput {
     Total,
     CountByFile,
     CountByFolder,
@@ -45,17 +45,17 @@ enum Wanted {
     Lines,
 }
 
-/// Lines in files below a folder.
+/// Searches lines in the files of a folder.
 pub(crate) fn search_content(
-    scope: &Scope,
-    place: &Place,
-    sight: Sight,
-    arguments: Arguments<'_>,
-    screen: Option<&Screen<'_>>,
+    scope: &OpenedRoots,
+    place: &RootedPath,
+    sight: FolderVisibility,
+    arguments: FileArguments<'_>,
+    screen: Option<&CallFileScreen<'_>>,
 ) -> Result<Value, Refusal> {
     let expression = arguments.expression()?;
     let wanted = wanted(arguments)?;
-    let mut walk = Walk::of(scope, place, sight, false)?;
+    let mut walk = FolderWalk::of(scope, place, sight, false)?;
     let (mut lines, mut groups, mut keys) = (Vec::new(), BTreeMap::<String, u64>::new(), 0_usize);
     let (mut total, mut searched, mut skipped, mut left, mut cut) = (0_u64, 0_u64, 0_u64, READ, false);
     let (mut withheld, mut screened_files) = (0_u64, 0_usize);
@@ -65,8 +65,8 @@ pub(crate) fn search_content(
             continue;
         };
         searched += 1;
-        // Lines of a file are its content: what keeps the file from agents keeps its lines from them.
-        if let (Some(screen), Wanted::Lines | Wanted::CountByMatch) = (screen, wanted)
+        // Lines of a file are its content: if the file is withheld from agents, its lines are too.
+        if let (Some(screen), ContentSearchOutput::Lines | ContentSearchOutput::CountByMatch) = (screen, wanted)
             && text.lines().any(|line| expression.is_match(line))
         {
             screened_files += 1;
@@ -75,12 +75,12 @@ pub(crate) fn search_content(
                 continue;
             }
             match screen.file(&found.place, text.as_bytes(), &shown_of(&text, &expression))? {
-                Screened::Trusted | Screened::Shown { .. } => {}
-                Screened::Withheld(_) => {
+                FileScreenOutcome::Trusted | FileScreenOutcome::Shown { .. } => {}
+                FileScreenOutcome::Withheld(_) => {
                     withheld += 1;
                     continue;
                 }
-                Screened::Unreadable(_) => {
+                FileScreenOutcome::Unreadable(_) => {
                     skipped += 1;
                     continue;
                 }
@@ -100,8 +100,8 @@ pub(crate) fn search_content(
         for (n, line) in text.lines().enumerate().filter(|(_, line)| expression.is_match(line)) {
             here += 1;
             match wanted {
-                Wanted::CountByMatch => expression.find_iter(line).for_each(|hit| count(hit.as_str(), 1)),
-                Wanted::Lines if lines.len() < LINES => {
+                ContentSearchOutput::CountByMatch => expression.find_iter(line).for_each(|hit| count(hit.as_str(), 1)),
+                ContentSearchOutput::Lines if lines.len() < LINES => {
                     let shown: String = line.chars().take(LINE).collect();
                     let shown = without_imitations(&shown).unwrap_or(shown);
                     lines.push(json!({"path": found.place.path, "line": n + 1, "text": shown}));
@@ -112,28 +112,33 @@ pub(crate) fn search_content(
         total += here;
         if here > 0 {
             match wanted {
-                Wanted::CountByFile | Wanted::Files => count(&found.place.path, here),
-                Wanted::CountByFolder => count(found.way.rsplit_once('/').map_or(".", |(folder, _)| folder), here),
-                Wanted::CountByExtension => {
+                ContentSearchOutput::CountByFile | ContentSearchOutput::Files => count(&found.place.path, here),
+                ContentSearchOutput::CountByFolder => {
+                    count(found.way.rsplit_once('/').map_or(".", |(folder, _)| folder), here)
+                }
+                ContentSearchOutput::CountByExtension => {
                     count(found.place.name().rsplit_once('.').map_or("", |(_, end)| end), here);
                 }
-                Wanted::CountByMatch | Wanted::Total | Wanted::Lines => {}
+                ContentSearchOutput::CountByMatch | ContentSearchOutput::Total | ContentSearchOutput::Lines => {}
             }
         }
     }
     cut |= walk.cut || left == 0;
     let mut answer = json!({"total_matches": total, "files_searched": searched, "files_skipped": skipped});
     let (key, value, more) = match wanted {
-        Wanted::Total => ("path", json!(place.path), false),
-        Wanted::Lines => {
+        ContentSearchOutput::Total => ("path", json!(place.path), false),
+        ContentSearchOutput::Lines => {
             let more = total > lines.len() as u64;
             ("matches", Value::Array(lines), more)
         }
-        Wanted::Files => {
+        ContentSearchOutput::Files => {
             let shown: Vec<&String> = groups.keys().take(GROUPS).collect();
             ("files", json!(shown), groups.len() > GROUPS)
         }
-        Wanted::CountByFile | Wanted::CountByFolder | Wanted::CountByExtension | Wanted::CountByMatch => {
+        ContentSearchOutput::CountByFile
+        | ContentSearchOutput::CountByFolder
+        | ContentSearchOutput::CountByExtension
+        | ContentSearchOutput::CountByMatch => {
             let more = groups.len() > GROUPS;
             let mut counts: Vec<(String, u64)> = groups.into_iter().collect();
             counts.sort_by(|(_, one), (_, other)| other.cmp(one));
@@ -151,19 +156,19 @@ pub(crate) fn search_content(
     Ok(answer)
 }
 
-/// The shortest answer that was asked for.
-fn wanted(arguments: Arguments<'_>) -> Result<Wanted, Refusal> {
+/// The kind of answer that the arguments ask for.
+fn wanted(arguments: FileArguments<'_>) -> Result<ContentSearchOutput, Refusal> {
     if arguments.flag("total_only") {
-        return Ok(Wanted::Total);
+        return Ok(ContentSearchOutput::Total);
     }
     match arguments.text("count_by") {
-        Some("file") => Ok(Wanted::CountByFile),
-        Some("dir") => Ok(Wanted::CountByFolder),
-        Some("extension") => Ok(Wanted::CountByExtension),
-        Some("match") => Ok(Wanted::CountByMatch),
+        Some("file") => Ok(ContentSearchOutput::CountByFile),
+        Some("dir") => Ok(ContentSearchOutput::CountByFolder),
+        Some("extension") => Ok(ContentSearchOutput::CountByExtension),
+        Some("match") => Ok(ContentSearchOutput::CountByMatch),
         Some(_) => Err(odd("count_by", "`file`, `dir`, `extension` or `match`")),
-        None if arguments.flag("files_only") => Ok(Wanted::Files),
-        None => Ok(Wanted::Lines),
+        None if arguments.flag("files_only") => Ok(ContentSearchOutput::Files),
+        None => Ok(ContentSearchOutput::Lines),
     }
 }
 
@@ -173,8 +178,8 @@ fn shown_of(text: &str, expression: &regex::Regex) -> String {
     lines.map(|line| line.chars().take(LINE).chain(['\n']).collect::<String>()).collect()
 }
 
-/// A file as text, if it is one and there is budget left.
-fn text_of(scope: &Scope, found: &Found, left: &mut u64) -> Option<String> {
+/// A file as text, if it is text and within the budget.
+fn text_of(scope: &OpenedRoots, found: &WalkEntry, left: &mut u64) -> Option<String> {
     if size(&found.stat) > FILE {
         return None;
     }
@@ -183,6 +188,6 @@ fn text_of(scope: &Scope, found: &Found, left: &mut u64) -> Option<String> {
         return None;
     };
     *left = rest;
-    let content = scope.see(&found.place, true).ok()?.content?;
+    let content = scope.snapshot(&found.place, true).ok()?.content?;
     String::from_utf8(content).ok().filter(|text| !text.contains('\0'))
 }

@@ -1,8 +1,7 @@
-//! Replacing text inside files: `edit`.
+//! Text replacement in files: `edit`.
 //!
-//! Takes a file or a folder, a pattern and its replacement; gives what each file would become. Promise:
-//! nothing here writes; the number of places is checked before anything is; the same file gives the
-//! same result twice.
+//! Takes a file or a folder, a pattern and its replacement; gives the new content of each file. Promise: nothing here
+//! writes; the number of matches is checked before any write; the same file gives the same result twice.
 
 use std::borrow::Cow;
 
@@ -10,72 +9,77 @@ use rustix::fs::FileType;
 use serde_json::{Value, json};
 use sluice_core::refusal::{Code, Refusal};
 
-use super::arguments::{Arguments, odd};
+use super::arguments::{FileArguments, odd};
+use super::fingerprint::FileSnapshot;
 use super::open::{WHOLE, kind, size};
-use super::print::Seen;
-use super::roots::{Place, Scope};
-use super::screen::{Screen, Screened};
-use super::sight::Sight;
-use super::walk::Walk;
+use super::roots::{OpenedRoots, RootedPath};
+use super::screen::{CallFileScreen, FileScreenOutcome};
+use super::visibility::FolderVisibility;
+use super::walk::FolderWalk;
 use crate::intake::without_imitations;
 
-/// Files changed by one edit.
+/// The most files changed by one edit.
 const FILES: usize = 500;
-/// Files left out that are named.
+/// The most skipped files that are named.
 const SKIPPED: usize = 100;
-/// Bytes of the difference that is shown.
+/// The most bytes of the difference that are shown.
 const DIFF: usize = 64 << 10;
-/// How far around a place its line is looked for, in bytes.
+/// How far from a match the ends of its line are searched, in bytes.
 const LINE: usize = 2_000;
 
 /// A file that would change.
 #[derive(Debug)]
-pub(crate) struct Edited {
-    pub place: Place,
-    pub seen: Seen,
+pub(crate) struct EditedFile {
+    pub place: RootedPath,
+    pub seen: FileSnapshot,
     pub text: String,
     pub places: u64,
 }
 
-/// An edit, worked out.
+/// A computed edit.
 #[derive(Debug)]
-pub(crate) struct Edit {
-    pub files: Vec<Edited>,
+pub(crate) struct FileEdit {
+    pub files: Vec<EditedFile>,
     pub skipped: Vec<Value>,
     pub total: u64,
     pub diff: String,
 }
 
-/// What is replaced by what.
+/// The pattern and its replacement.
 #[derive(Debug)]
-pub(crate) struct Replacing<'a> {
+pub(crate) struct TextReplacement<'a> {
     expression: regex::Regex,
     with: &'a str,
-    /// Whether `$1` means something in it.
+    /// Whether `$1` in it refers to a group of the pattern.
     expands: bool,
 }
 
-/// One place in a text.
-struct Spot<'t> {
+/// One match in a text.
+struct EditMatch<'t> {
     from: usize,
     to: usize,
     new: Cow<'t, str>,
 }
 
-/// Works an edit out and checks the number of places.
-pub(crate) fn work_out(scope: &Scope, place: &Place, sight: Sight, arguments: Arguments<'_>) -> Result<Edit, Refusal> {
-    let replacing = Replacing::new(arguments)?;
+/// Computes an edit and checks the number of matches.
+pub(crate) fn work_out(
+    scope: &OpenedRoots,
+    place: &RootedPath,
+    sight: FolderVisibility,
+    arguments: FileArguments<'_>,
+) -> Result<FileEdit, Refusal> {
+    let replacing = TextReplacement::new(arguments)?;
     let glob = arguments.glob("include_glob")?;
     let expected = arguments.count("expected_replacements")?;
     let all = arguments.flag("replace_all");
     if all && expected.is_some() {
         return Err(odd("replace_all", "left out when `expected_replacements` is given"));
     }
-    let mut edit = Edit { files: Vec::new(), skipped: Vec::new(), total: 0, diff: String::new() };
+    let mut edit = FileEdit { files: Vec::new(), skipped: Vec::new(), total: 0, diff: String::new() };
     let stat = scope.look(place)?.ok_or_else(|| Refusal::new(Code::FilesNotFound))?;
     let mut left = WHOLE;
     if kind(&stat) == FileType::Directory {
-        let mut walk = Walk::below(scope, place, Some(sight), arguments.flag("include_all"))?;
+        let mut walk = FolderWalk::below(scope, place, Some(sight), arguments.flag("include_all"))?;
         for found in walk.by_ref().filter(|found| kind(&found.stat) == FileType::RegularFile) {
             if glob.as_ref().is_some_and(|glob| !glob.takes(&found.way)) {
                 continue;
@@ -106,9 +110,14 @@ pub(crate) fn work_out(scope: &Scope, place: &Place, sight: Sight, arguments: Ar
     Ok(edit)
 }
 
-impl Edit {
-    fn take(&mut self, scope: &Scope, place: &Place, replacing: &Replacing<'_>) -> Result<(), Refusal> {
-        let mut seen = scope.see(place, true)?;
+impl FileEdit {
+    fn take(
+        &mut self,
+        scope: &OpenedRoots,
+        place: &RootedPath,
+        replacing: &TextReplacement<'_>,
+    ) -> Result<(), Refusal> {
+        let mut seen = scope.snapshot(place, true)?;
         let old = seen.content.take().ok_or_else(|| Refusal::new(Code::FilesNotAFile))?;
         let old = text_of(old)?;
         let places = replacing.places(&old)?;
@@ -122,13 +131,13 @@ impl Edit {
         show(&mut self.diff, place, &old, &places);
         let text = apply(&old, &places);
         seen.content = Some(old.into_bytes());
-        self.files.push(Edited { place: place.clone(), seen, text, places: places.len() as u64 });
+        self.files.push(EditedFile { place: place.clone(), seen, text, places: places.len() as u64 });
         Ok(())
     }
 
-    /// The answer, with what became of it. The difference shows parts of the files: it is shown only where all of them
-    /// may be.
-    pub fn answer(&self, applied: &str, screen: Option<&Screen<'_>>) -> Value {
+    /// The answer, with the given outcome. The difference shows parts of the files, so it is shown only if all of them
+    /// may be shown.
+    pub fn answer(&self, applied: &str, screen: Option<&CallFileScreen<'_>>) -> Value {
         let diff = screen
             .and_then(|screen| self.hidden(screen))
             .unwrap_or_else(|| without_imitations(&self.diff).unwrap_or_else(|| self.diff.clone()));
@@ -144,28 +153,32 @@ impl Edit {
         })
     }
 
-    /// Why the difference is not shown, if it is not.
-    fn hidden(&self, screen: &Screen<'_>) -> Option<String> {
+    /// Why the difference is not shown, if it is hidden.
+    fn hidden(&self, screen: &CallFileScreen<'_>) -> Option<String> {
         self.files.iter().find_map(|file| {
             let content = file.seen.content.as_deref().unwrap_or_default();
             match screen.file(&file.place, content, &self.diff) {
-                Ok(Screened::Trusted | Screened::Shown { .. }) => None,
-                Ok(Screened::Withheld(finding)) => Some(format!("(not shown: a file is kept back as {finding})")),
-                Ok(Screened::Unreadable(_)) | Err(_) => Some("(not shown: a file could not be screened)".into()),
+                Ok(FileScreenOutcome::Trusted | FileScreenOutcome::Shown { .. }) => None,
+                Ok(FileScreenOutcome::Withheld(finding)) => {
+                    Some(format!("(not shown: a file is kept back as {finding})"))
+                }
+                Ok(FileScreenOutcome::Unreadable(_)) | Err(_) => {
+                    Some("(not shown: a file could not be screened)".into())
+                }
             }
         })
     }
 }
 
-impl<'a> Replacing<'a> {
-    /// From the arguments of a call.
-    pub fn new(arguments: Arguments<'a>) -> Result<Self, Refusal> {
+impl<'a> TextReplacement<'a> {
+    /// The replacement in the arguments of a call.
+    pub fn new(arguments: FileArguments<'a>) -> Result<Self, Refusal> {
         let (expression, with) = (arguments.expression()?, arguments.need("replace")?);
         Ok(Self { expression, with, expands: arguments.flag("regex") })
     }
 
-    /// Every place in a text, and what comes there.
-    fn places<'t>(&'t self, old: &str) -> Result<Vec<Spot<'t>>, Refusal> {
+    /// Every match in a text, with its replacement.
+    fn places<'t>(&'t self, old: &str) -> Result<Vec<EditMatch<'t>>, Refusal> {
         let (mut places, mut grown) = (Vec::new(), 0_u64);
         for captures in self.expression.captures_iter(old) {
             let Some(whole) = captures.get(0) else { continue };
@@ -176,18 +189,18 @@ impl<'a> Replacing<'a> {
             } else {
                 self.with.into()
             };
-            // Counted as it goes, so that a short pattern and a long replacement cannot fill the memory.
+            // Counted during the loop, so that a short pattern and a long replacement cannot use up the memory.
             grown += 32 + new.len() as u64;
             if grown > WHOLE {
                 return Err(Refusal::new(Code::FilesTooLarge).with_text("the result would be too large"));
             }
-            places.push(Spot { from: whole.start(), to: whole.end(), new });
+            places.push(EditMatch { from: whole.start(), to: whole.end(), new });
         }
         Ok(places)
     }
 }
 
-fn apply(old: &str, places: &[Spot<'_>]) -> String {
+fn apply(old: &str, places: &[EditMatch<'_>]) -> String {
     let (mut new, mut at) = (String::with_capacity(old.len()), 0);
     for place in places {
         new.push_str(old.get(at..place.from).unwrap_or_default());
@@ -198,8 +211,8 @@ fn apply(old: &str, places: &[Spot<'_>]) -> String {
     new
 }
 
-/// Adds the lines that change to what people are shown, until that is long enough.
-fn show(diff: &mut String, place: &Place, old: &str, places: &[Spot<'_>]) {
+/// Adds the changed lines to the difference for people, up to its limit.
+fn show(diff: &mut String, place: &RootedPath, old: &str, places: &[EditMatch<'_>]) {
     if diff.len() >= DIFF {
         return;
     }
@@ -209,7 +222,7 @@ fn show(diff: &mut String, place: &Place, old: &str, places: &[Spot<'_>]) {
     while let Some((first, _)) = rest.split_first() {
         let start = line_start(old, first.from);
         let (mut end, mut taken) = (line_end(old, first.to), 1);
-        // Places on the same lines are shown together.
+        // Matches on the same lines are shown together.
         while let Some(next) = rest.get(taken).filter(|next| next.from < end) {
             end = line_end(old, next.to.max(end));
             taken += 1;
@@ -218,9 +231,9 @@ fn show(diff: &mut String, place: &Place, old: &str, places: &[Spot<'_>]) {
         rest = others;
         line += old.get(counted..start).unwrap_or_default().matches('\n').count();
         counted = start;
-        let shifted: Vec<Spot<'_>> = here
+        let shifted: Vec<EditMatch<'_>> = here
             .iter()
-            .map(|place| Spot { from: place.from - start, to: place.to - start, new: (&*place.new).into() })
+            .map(|place| EditMatch { from: place.from - start, to: place.to - start, new: (&*place.new).into() })
             .collect();
         let before = old.get(start..end).unwrap_or_default();
         diff.push_str(&format!("@@ line {line} @@\n"));
@@ -240,7 +253,7 @@ fn show(diff: &mut String, place: &Place, old: &str, places: &[Spot<'_>]) {
     }
 }
 
-/// Where the line of a place begins, or as far back as is looked.
+/// The beginning of a match's line, or the limit of the search.
 fn line_start(text: &str, at: usize) -> usize {
     let bytes = text.as_bytes();
     let floor = at.saturating_sub(LINE);
@@ -248,7 +261,7 @@ fn line_start(text: &str, at: usize) -> usize {
     found.unwrap_or_else(|| (floor..=at).find(|n| text.is_char_boundary(*n)).unwrap_or(at))
 }
 
-/// Where the line of a place ends, or as far on as is looked.
+/// The end of a match's line, or the limit of the search.
 fn line_end(text: &str, at: usize) -> usize {
     let bytes = text.as_bytes();
     let ceiling = (at + LINE).min(text.len());
@@ -256,10 +269,10 @@ fn line_end(text: &str, at: usize) -> usize {
     found.unwrap_or_else(|| (at..=ceiling).rev().find(|n| text.is_char_boundary(*n)).unwrap_or(at))
 }
 
-/// What a file becomes, once more, when it is written.
-pub(crate) fn again(arguments: Arguments<'_>, old: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+/// Computes the new content of a file again, when it is written.
+pub(crate) fn again(arguments: FileArguments<'_>, old: Vec<u8>) -> Result<Vec<u8>, Refusal> {
     let old = text_of(old)?;
-    let replacing = Replacing::new(arguments)?;
+    let replacing = TextReplacement::new(arguments)?;
     let places = replacing.places(&old)?;
     Ok(apply(&old, &places).into_bytes())
 }

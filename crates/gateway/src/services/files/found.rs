@@ -1,30 +1,30 @@
-//! The state a write was found in: what people are shown of its objects, and what their approval is bound to.
+//! The state in which a write finds its objects: shown to people, and bound to their approval.
 //!
-//! Takes an action; gives one line for each object (size and hash before and after), the beginning of what would be
-//! copied, moved or deleted, the difference an edit makes, and last the binding: one hash over all of it. Promise: two
-//! bindings are equal exactly if the same bytes would be read, replaced and written; every line describes the bytes of
-//! the binding.
+//! Takes an action; gives one line for each object (size and hash before and after), the beginning of content that
+//! would be copied, moved or deleted, the difference that an edit makes, and last the binding: one hash over all of it.
+//! Promise: two bindings are equal exactly if the same bytes would be read, replaced and written; every line describes
+//! the bytes of the binding.
 
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{Action, HoldId, Timestamp};
+use sluice_core::{Action, HoldId, UtcMillis};
 
-use super::edit::Edit;
-use super::plan::{Object, Plan, Working, no_file, work_out};
-use super::print::{Print, fingerprint};
-use super::roots::{Place, Scope};
+use super::edit::FileEdit;
+use super::fingerprint::{FileFingerprint, fingerprint};
+use super::plan::{FilePlan, FilePlanContext, FilePlanObject, no_file, work_out};
+use super::roots::{OpenedRoots, RootedPath};
 
-/// Characters of a file that are shown.
+/// The most characters of a file that are shown.
 const EXCERPT: usize = 400;
-/// Lines of a difference that are shown.
+/// The most lines of a difference that are shown.
 const DIFF_LINES: usize = 200;
-/// Characters of one line of a difference.
+/// The most characters of one line of a difference.
 const DIFF_LINE: usize = 500;
-/// How the last line begins.
+/// The beginning of the last line.
 const BINDING: &str = "state of all files: sha256 ";
 
-/// The lines of an action. Refuses what can be seen to be impossible now.
-pub(crate) fn lines(scope: &Scope, action: &Action, now: Timestamp) -> Result<Vec<String>, Refusal> {
-    let working = Working { scope, hold: HoldId::from_bits(0), action, now, keeps: false };
+/// The lines for an action. Refuses an action that is impossible now.
+pub(crate) fn lines(scope: &OpenedRoots, action: &Action, now: UtcMillis) -> Result<Vec<String>, Refusal> {
+    let working = FilePlanContext { scope, hold: HoldId::from_bits(0), action, now, keeps: false };
     if action.capability().as_str() == "filesystem.edit" {
         return of_edit(working);
     }
@@ -47,7 +47,7 @@ pub(crate) fn lines(scope: &Scope, action: &Action, now: Timestamp) -> Result<Ve
             lines.extend(excerpt(scope, &deleted.place(scope)?, &deleted.before)?);
         }
         ("filesystem.restore", [item, restored]) => {
-            lines.push(format!("brings back {}: {}", restored.path(), state(&restored.after)));
+            lines.push(format!("restores {}: {}", restored.path(), state(&restored.after)));
             lines.extend(excerpt(scope, &item.place(scope)?, &restored.after)?);
         }
         (_, objects) => {
@@ -61,7 +61,7 @@ pub(crate) fn lines(scope: &Scope, action: &Action, now: Timestamp) -> Result<Ve
     Ok(lines)
 }
 
-fn of_edit(working: Working<'_>) -> Result<Vec<String>, Refusal> {
+fn of_edit(working: FilePlanContext<'_>) -> Result<Vec<String>, Refusal> {
     let edit = working.edit()?;
     let plan = working.edited_plan(&edit)?;
     let mut lines: Vec<String> = Vec::with_capacity(plan.objects.len() + 2);
@@ -74,7 +74,7 @@ fn of_edit(working: Working<'_>) -> Result<Vec<String>, Refusal> {
     Ok(lines)
 }
 
-fn difference(edit: &Edit) -> Vec<String> {
+fn difference(edit: &FileEdit) -> Vec<String> {
     let cut = |line: &str| line.chars().take(DIFF_LINE).collect::<String>();
     let mut lines: Vec<String> = edit.diff.lines().take(DIFF_LINES).map(cut).collect();
     let more = edit.diff.lines().skip(DIFF_LINES).count();
@@ -84,8 +84,8 @@ fn difference(edit: &Edit) -> Vec<String> {
     lines
 }
 
-/// The state of one object in words.
-fn state(print: &Print) -> String {
+/// The state of one object as text.
+fn state(print: &FileFingerprint) -> String {
     if print.is_absent() {
         return "nothing is there".into();
     }
@@ -99,12 +99,12 @@ fn state(print: &Print) -> String {
     }
 }
 
-/// The beginning of a file, if it is text and still the one that was hashed.
-fn excerpt(scope: &Scope, place: &Place, print: &Print) -> Result<Option<String>, Refusal> {
+/// The beginning of a file, if it is text and unchanged since it was hashed.
+fn excerpt(scope: &OpenedRoots, place: &RootedPath, print: &FileFingerprint) -> Result<Option<String>, Refusal> {
     let Some(checksum) = print.checksum() else { return Ok(None) };
-    let seen = scope.see(place, true)?;
+    let seen = scope.snapshot(place, true)?;
     let content = seen.content.as_deref().ok_or_else(|| no_file(&seen.print))?;
-    // SECURITY: what is shown must be the beginning of the very bytes that the hash names.
+    // SECURITY: the excerpt must be the beginning of exactly the bytes that the hash names.
     if seen.print.checksum() != Some(checksum) {
         return Err(Refusal::new(Code::FilesChanged));
     }
@@ -117,20 +117,20 @@ fn excerpt(scope: &Scope, place: &Place, print: &Print) -> Result<Option<String>
     }))
 }
 
-impl Plan {
-    /// One line that is equal exactly if every object has the same state before and after. The trash is left out:
-    /// where an object lies in it is decided by the id of the write.
+impl FilePlan {
+    /// One line that is equal exactly if every object has the same state before and after. The trash is left out,
+    /// because the id of the write decides where an object lies in it.
     pub fn binding(&self) -> String {
-        let outside = |object: &&Object| !object.is_in_trash();
-        let paths: Vec<String> = self.objects.iter().filter(outside).map(Object::path).collect();
-        let prints = |object: &'_ Object| [object.before.clone(), object.after.clone()];
-        let prints: Vec<[Print; 2]> = self.objects.iter().filter(outside).map(prints).collect();
+        let outside = |object: &&FilePlanObject| !object.is_in_trash();
+        let paths: Vec<String> = self.objects.iter().filter(outside).map(FilePlanObject::path).collect();
+        let prints = |object: &'_ FilePlanObject| [object.before.clone(), object.after.clone()];
+        let prints: Vec<[FileFingerprint; 2]> = self.objects.iter().filter(outside).map(prints).collect();
         let pairs =
             paths.iter().zip(&prints).flat_map(|(path, prints)| prints.iter().map(move |print| (path.as_str(), print)));
         format!("{BINDING}{}", fingerprint(pairs))
     }
 
-    /// Whether this is the state that an action was bound to when a person was asked about it.
+    /// Whether this is the state that the approved action was bound to.
     pub fn is_bound_to(&self, action: &Action) -> bool {
         action.found().last().is_none_or(|binding| *binding == self.binding())
     }

@@ -1,77 +1,77 @@
-//! Folders that another service of the gateway works in: repositories, and where programs run.
+//! Folders in which another service of the gateway works: repositories, and folders where programs run.
 //!
-//! Takes a path of a call; gives the folder with its identity on the disk and what of it the rules let the agent see.
-//! Texts that such a service found there pass the same screen as files. Promise: such a service reaches no folder that
-//! `filesystem.*` would not, and shows no text that it would keep back.
+//! Takes a path of a call; gives the folder with its identity on the disk and the part of it that the rules let the
+//! agent see. Texts that such a service finds there pass the same screen as files. Promise: such a service reaches no
+//! folder that `filesystem.*` would not, and shows no text that it would withhold.
 
 use rustix::fs::FileType;
 use sluice_core::ids::FindingId;
-use sluice_core::policy::Question;
+use sluice_core::policy::PolicyInput;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{Action, CapabilityName, Tier, Timestamp};
+use sluice_core::{Action, CapabilityName, Tier, UtcMillis};
 use tokio::runtime::Handle;
 
 use super::open::{kind, refusal};
-use super::roots::{Place, Scope, check_new_name, is_own};
-use super::screen::{Screened, unread};
-use super::sight::Sight;
-use super::{Files, broken};
-use crate::intake::Reader;
+use super::roots::{OpenedRoots, RootedPath, check_new_name, is_own};
+use super::screen::{FileScreenOutcome, unread};
+use super::visibility::FolderVisibility;
+use super::{FilesystemService, broken};
+use crate::intake::ContentRecipient;
 
-/// Most files of a folder that a program runs in.
+/// The most files of a folder that a program runs in.
 const WALKED: usize = 100_000;
 
-/// A folder below an opened one, as it was when it was looked at.
+/// A folder inside an opened one, as it was when it was checked.
 #[derive(Debug)]
 pub(crate) struct HostedFolder {
     /// Its absolute path.
     pub path: String,
     /// The device that it is on.
     pub device: u64,
-    /// Its number there.
+    /// The inode number on that device.
     pub inode: u64,
-    place: Place,
-    /// What of it the agent may see; nothing where no agent asks, and then nothing is seen.
-    sight: Option<Sight>,
+    place: RootedPath,
+    /// The part that the agent may see; none if no agent asks, and then nothing is seen.
+    sight: Option<FolderVisibility>,
 }
 
-/// What became of a text on its way to an agent.
+/// The result of screening a text for an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum HostedText {
+pub(crate) enum HostedTextOutcome {
     /// It may be shown as it is.
     Shown,
-    /// It is kept back until a person releases it.
+    /// It is withheld until a person releases it.
     Withheld(FindingId),
 }
 
 impl HostedFolder {
-    /// The path of something in the folder.
+    /// The absolute path of an entry in the folder.
     pub fn path_of(&self, way: &str) -> String {
         format!("{}/{way}", self.path)
     }
 
-    /// Whether the rules let the agent see something in the folder.
+    /// Whether the rules let the agent see an entry in the folder.
     pub fn sees(&self, way: &str) -> bool {
         !way.split('/').any(is_own) && self.sight.as_ref().is_some_and(|sight| sight.sees(&self.path_of(way)))
     }
 }
 
-impl Files {
-    /// The folder that a call names, which must be there. With `writes`, it must lie where files may be changed.
+impl FilesystemService {
+    /// The existing folder that a call names. With `writes`, it must lie where files may be changed.
     pub(crate) async fn hosted(&self, action: &Action, path: &str, writes: bool) -> Result<HostedFolder, Refusal> {
         let (action, path) = (action.clone(), path.to_owned());
         let found = self.blocking(move |inner| {
             let place = inner.scope.locate(action.agent(), &path)?;
             if inner.scope.ground(&place)?.read_only && writes {
-                return Err(Refusal::new(Code::FilesDenied).with_text("this folder is opened for reading only"));
+                return Err(Refusal::new(Code::FilesDenied).with_text("this folder is open for reading only"));
             }
-            // SECURITY: what works in a folder reads it, whether or not its capability says so.
+            // SECURITY: a service that works in a folder reads it, whether or not its capability says so.
             if is_blocked(&inner.scope, &action, ("filesystem.read", &place.path), inner.clock.0.now()) {
-                return Err(Refusal::new(Code::PolicyBlocked).with_text("a rule keeps this folder from this agent"));
+                return Err(Refusal::new(Code::PolicyBlocked).with_text("a rule hides this folder from this agent"));
             }
             let folder = inner.scope.folder(&place)?;
             let stat = rustix::fs::fstat(&folder).map_err(refusal)?;
-            let sight = Some(Sight::of(&inner.scope, &action, &place, inner.clock.0.now()));
+            let sight = Some(FolderVisibility::of(&inner.scope, &action, &place, inner.clock.0.now()));
             let (device, inode) = (stat.st_dev, stat.st_ino);
             Ok(HostedFolder { path: place.path.clone(), device, inode, place, sight })
         });
@@ -90,7 +90,7 @@ impl Files {
             let holding = grounds.filter_map(|(n, ground)| Some((n, ground.path.len(), way_in(&ground.path)?)));
             let (ground, _, way) =
                 holding.max_by_key(|(_, long, _)| *long).ok_or_else(|| Refusal::new(Code::FilesOutOfScope))?;
-            let place = Place { ground, path: path.clone(), way };
+            let place = RootedPath { ground, path: path.clone(), way };
             let folder = inner.scope.folder(&place)?;
             let stat = rustix::fs::fstat(&folder).map_err(refusal)?;
             let (device, inode) = (stat.st_dev, stat.st_ino);
@@ -99,7 +99,7 @@ impl Files {
         found.await.unwrap_or_else(|| Err(broken()))
     }
 
-    /// Whether a folder holds anything, at any depth, that a rule keeps from the agent.
+    /// Whether a folder holds anything, at any depth, that a rule hides from the agent.
     pub(crate) async fn hides_something(&self, folder: HostedFolder) -> Result<bool, Refusal> {
         let looked = self.blocking(move |inner| {
             let mut open = vec![folder.place.clone()];
@@ -108,7 +108,7 @@ impl Files {
                 let (entries, more) = inner.scope.entries(&inner.scope.folder(&place)?, left)?;
                 left = left.saturating_sub(entries.len());
                 if more || left == 0 {
-                    let words = "the folder holds too many files to look for those that a rule keeps from this agent";
+                    let words = "the folder has too many files to check for those that a rule hides from this agent";
                     return Err(Refusal::new(Code::FilesTooLarge).with_text(words));
                 }
                 for entry in entries {
@@ -126,7 +126,7 @@ impl Files {
         looked.await.unwrap_or_else(|| Err(broken()))
     }
 
-    /// Whether something in a folder is there, and whether it is a folder itself. Links are not followed.
+    /// Whether an entry of a folder exists, and whether it is a folder itself. Links are not followed.
     pub(crate) async fn hosts(&self, folder: &HostedFolder, name: &str) -> Result<Option<bool>, Refusal> {
         let place = folder.place.child(name);
         let seen = self.blocking(move |inner| inner.scope.look(&place));
@@ -134,7 +134,7 @@ impl Files {
         Ok(seen.map(|stat| kind(&stat) == FileType::Directory))
     }
 
-    /// Makes a folder that a call names, if it is not there. The folder above it must be. Gives whether it was made.
+    /// Creates a folder that a call names, if it does not exist. Its parent must exist. Returns whether it was created.
     pub(crate) async fn make_hosted(&self, action: &Action, path: &str) -> Result<bool, Refusal> {
         let (action, path) = (action.clone(), path.to_owned());
         let made = self.blocking(move |inner| {
@@ -152,7 +152,7 @@ impl Files {
         made.await.unwrap_or_else(|| Err(broken()))
     }
 
-    /// Whether nothing is at a path that a call names, or an empty folder: there something new can be put.
+    /// Whether a path that a call names is free, or an empty folder, so that something new can be put there.
     pub(crate) async fn is_free(&self, action: &Action, path: &str) -> Result<bool, Refusal> {
         let (action, path) = (action.clone(), path.to_owned());
         let free = self.blocking(move |inner| {
@@ -170,7 +170,7 @@ impl Files {
         free.await.unwrap_or_else(|| Err(broken()))
     }
 
-    /// Refuses paths in a folder that the agent may neither see nor have replaced by a write of its own.
+    /// Refuses paths in a folder that are hidden from the agent or that it may not write itself.
     pub(crate) fn may_replace(&self, action: &Action, folder: &HostedFolder, ways: &[String]) -> Result<(), Refusal> {
         let scope = &self.0.scope;
         let now = self.0.clock.0.now();
@@ -187,10 +187,10 @@ impl Files {
         }
     }
 
-    /// Which of these names below a folder may be shown, in their order.
+    /// Whether each of these names in a folder may be shown, in their order.
     pub(crate) async fn screen_names(
         &self,
-        reader: Reader,
+        reader: ContentRecipient,
         folder: &HostedFolder,
         names: Vec<String>,
     ) -> Result<Vec<bool>, Refusal> {
@@ -202,32 +202,33 @@ impl Files {
         may.await.unwrap_or_else(|| Err(broken()))
     }
 
-    /// Screens texts that a program gave about a folder: all of them together, and each for itself if something was found.
+    /// Screens texts that a program produced about a folder: all together, and each by itself if something was found.
     pub(crate) async fn screen_texts(
         &self,
-        reader: Reader,
+        reader: ContentRecipient,
         source: String,
         texts: Vec<String>,
-    ) -> Result<Vec<HostedText>, Refusal> {
+    ) -> Result<Vec<HostedTextOutcome>, Refusal> {
         let runtime = Handle::current();
         let screened = self.blocking(move |inner| {
-            let all = || vec![HostedText::Shown; texts.len()];
+            let all = || vec![HostedTextOutcome::Shown; texts.len()];
             let Some(screen) = inner.screen(runtime, reader)? else { return Ok(all()) };
             let judge = |text: &str| match screen.text(&source, "somebody else", (text, text))? {
-                Screened::Trusted | Screened::Shown { .. } => Ok(HostedText::Shown),
-                Screened::Withheld(finding) => Ok(HostedText::Withheld(finding)),
-                Screened::Unreadable(code) => Err(unread(&code)),
+                FileScreenOutcome::Trusted | FileScreenOutcome::Shown { .. } => Ok(HostedTextOutcome::Shown),
+                FileScreenOutcome::Withheld(finding) => Ok(HostedTextOutcome::Withheld(finding)),
+                FileScreenOutcome::Unreadable(code) => Err(unread(&code)),
             };
             let whole = texts.join("\n");
             if whole.trim().is_empty() {
                 return Ok(all());
             }
             match judge(&whole)? {
-                HostedText::Shown => Ok(all()),
-                found @ HostedText::Withheld(_) => {
-                    let each: Vec<HostedText> = texts.iter().map(|text| judge(text)).collect::<Result<_, _>>()?;
-                    // What was found only in all of them together is in none of them alone: then none is shown.
-                    let alone = each.iter().any(|one| *one != HostedText::Shown);
+                HostedTextOutcome::Shown => Ok(all()),
+                found @ HostedTextOutcome::Withheld(_) => {
+                    let each: Vec<HostedTextOutcome> =
+                        texts.iter().map(|text| judge(text)).collect::<Result<_, _>>()?;
+                    // A finding that appears only in all texts together belongs to no single text: then none is shown.
+                    let alone = each.iter().any(|one| *one != HostedTextOutcome::Shown);
                     Ok(if alone { each } else { vec![found; texts.len()] })
                 }
             }
@@ -236,10 +237,10 @@ impl Files {
     }
 }
 
-/// Whether a rule keeps the agent from reading or writing a file at this path.
-fn is_blocked(scope: &Scope, action: &Action, (capability, path): (&str, &str), now: Timestamp) -> bool {
+/// Whether a rule blocks the agent from reading or writing a file at this path.
+fn is_blocked(scope: &OpenedRoots, action: &Action, (capability, path): (&str, &str), now: UtcMillis) -> bool {
     let (Some(policy), Ok(name)) = (scope.policy(), CapabilityName::new(capability)) else { return false };
     let mut arguments = serde_json::Map::new();
     arguments.insert("path".into(), path.into());
-    policy.judge(&Question::new(action.agent(), &name, &arguments, now)).tier == Tier::Blocked
+    policy.judge(&PolicyInput::new(action.agent(), &name, &arguments, now)).tier == Tier::Blocked
 }

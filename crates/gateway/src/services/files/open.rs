@@ -1,9 +1,8 @@
-//! Opening: the only way from a place to a descriptor.
+//! Opening: the only way from a place to a file descriptor.
 //!
-//! Takes a [`Place`]; gives an open file or folder, or says why not. Promise: every step is resolved by
-//! the kernel beneath the root's own descriptor and through no symbolic link, so what is opened is what
-//! policy judged, however fast somebody swaps names meanwhile. Pipes, sockets and devices are looked
-//! at, never opened.
+//! Takes a [`RootedPath`]; gives an open file or folder, or the reason why not. Promise: the kernel resolves every step
+//! beneath the root's own descriptor and follows no symbolic link, so the opened object is the one that policy judged,
+//! even if names are swapped meanwhile. Pipes, sockets and devices are inspected but never opened.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -12,31 +11,31 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use sluice_core::refusal::{Code, Refusal};
 
-use super::roots::{Place, Scope};
+use super::roots::{OpenedRoots, RootedPath};
 
-/// The largest file that is worked on as a whole.
+/// The largest file that is processed as a whole.
 pub(crate) const WHOLE: u64 = 64 << 20;
-/// How often an open is repeated when the kernel saw a rename and could not be sure.
+/// How often an open is repeated when the kernel saw a concurrent rename.
 const TRIES: u32 = 64;
 
 /// A regular file, open for reading.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedFile {
     pub file: File,
     pub stat: Stat,
 }
 
-/// A name in a folder.
+/// An entry of a folder.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    /// Its name. What is not UTF-8 is shown with replacement characters and cannot be named.
+pub(crate) struct FolderEntry {
+    /// The name. Bytes that are not UTF-8 are shown as replacement characters and cannot be addressed.
     pub name: String,
     pub stat: Stat,
 }
 
-impl Scope {
-    /// What is there, without opening it. A symbolic link at the end is a link, not what it points to.
-    pub fn look(&self, place: &Place) -> Result<Option<Stat>, Refusal> {
+impl OpenedRoots {
+    /// The status of an object, without opening it. A symbolic link at the end is not followed.
+    pub fn look(&self, place: &RootedPath) -> Result<Option<Stat>, Refusal> {
         match self.descriptor(place, OFlags::PATH | OFlags::NOFOLLOW) {
             Ok(found) => rustix::fs::fstat(&found).map(Some).map_err(refusal),
             Err(Errno::NOENT) => Ok(None),
@@ -45,32 +44,32 @@ impl Scope {
     }
 
     /// Opens a regular file for reading.
-    pub fn file(&self, place: &Place) -> Result<Opened, Refusal> {
+    pub fn file(&self, place: &RootedPath) -> Result<OpenedFile, Refusal> {
         for _ in 0..TRIES {
             let seen = self.look(place)?.ok_or_else(|| Refusal::new(Code::FilesNotFound))?;
             self.check_file(&seen)?;
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
             let file = self.descriptor(place, flags).map_err(refusal)?;
             let stat = rustix::fs::fstat(&file).map_err(refusal)?;
-            // Somebody may have swapped the name since it was looked at.
+            // The name may have been swapped since it was checked.
             if same_object(&seen, &stat) {
                 self.check_file(&stat)?;
-                return Ok(Opened { file: File::from(file), stat });
+                return Ok(OpenedFile { file: File::from(file), stat });
             }
         }
         Err(Refusal::new(Code::FilesChanged))
     }
 
     /// Opens a folder for listing and for work in it.
-    pub fn folder(&self, place: &Place) -> Result<OwnedFd, Refusal> {
+    pub fn folder(&self, place: &RootedPath) -> Result<OwnedFd, Refusal> {
         self.descriptor(place, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW).map_err(refusal)
     }
 
-    /// Opens the folder a place is in; gives it with the name.
-    pub fn parent<'p>(&self, place: &'p Place) -> Result<(OwnedFd, &'p str), Refusal> {
+    /// Opens the parent folder of a place; returns it with the name.
+    pub fn parent<'p>(&self, place: &'p RootedPath) -> Result<(OwnedFd, &'p str), Refusal> {
         let (way, name) = place.split().ok_or_else(|| Refusal::new(Code::FilesOutOfScope))?;
         let path = place.path.rsplit_once('/').map_or("", |(path, _)| path).to_owned();
-        let folder = Place { ground: place.ground, path, way: way.to_owned() };
+        let folder = RootedPath { ground: place.ground, path, way: way.to_owned() };
         match self.folder(&folder) {
             Ok(folder) => Ok((folder, name)),
             Err(missing) if missing.code() == Code::FilesNotFound => {
@@ -80,9 +79,9 @@ impl Scope {
         }
     }
 
-    /// What is in a folder, in the order of names, without what the gateway keeps. At most `most` names
-    /// are taken; the flag says that there were more.
-    pub fn entries(&self, folder: &OwnedFd, most: usize) -> Result<(Vec<Entry>, bool), Refusal> {
+    /// The entries of a folder, sorted by name, without those that the gateway keeps. At most `most` names are
+    /// returned; the flag says that there are more.
+    pub fn entries(&self, folder: &OwnedFd, most: usize) -> Result<(Vec<FolderEntry>, bool), Refusal> {
         let (mut entries, mut more) = (Vec::new(), false);
         for entry in Dir::read_from(folder).map_err(refusal)? {
             let entry = entry.map_err(refusal)?;
@@ -95,9 +94,9 @@ impl Scope {
                 more = true;
                 break;
             }
-            // A name that is gone again is as good as one that never was.
+            // A name that is gone again counts as never seen.
             if let Ok(stat) = rustix::fs::statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                entries.push(Entry { name, stat });
+                entries.push(FolderEntry { name, stat });
             }
         }
         entries.sort_by(|one, other| one.name.cmp(&other.name));
@@ -114,21 +113,21 @@ impl Scope {
         }
     }
 
-    /// The one call that turns a path into a descriptor.
-    fn descriptor(&self, place: &Place, flags: OFlags) -> Result<OwnedFd, Errno> {
+    /// The only call that turns a path into a descriptor.
+    fn descriptor(&self, place: &RootedPath, flags: OFlags) -> Result<OwnedFd, Errno> {
         let ground = self.grounds.get(place.ground).ok_or(Errno::XDEV)?;
         let way = if place.way.is_empty() { "." } else { place.way.as_str() };
         open_below(&ground.folder, way, flags, Mode::empty())
     }
 }
 
-/// Opens below a folder: never above it, never through a link.
+/// Opens inside a folder: never above it, never through a link.
 pub(crate) fn open_below(folder: &OwnedFd, way: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let mut last = Errno::AGAIN;
     for _ in 0..TRIES {
         match rustix::fs::openat2(folder, way, flags | OFlags::CLOEXEC, mode, resolve) {
-            // The kernel saw a rename on the way, or a signal came.
+            // The kernel saw a concurrent rename, or a signal arrived.
             Err(again @ (Errno::AGAIN | Errno::INTR)) => last = again,
             other => return other,
         }
@@ -136,12 +135,12 @@ pub(crate) fn open_below(folder: &OwnedFd, way: &str, flags: OFlags, mode: Mode)
     Err(last)
 }
 
-/// What kind of thing it is.
+/// The kind of an object.
 pub(crate) fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Its word in answers.
+/// The name of the kind in answers.
 pub(crate) fn kind_word(stat: &Stat) -> &'static str {
     match kind(stat) {
         FileType::RegularFile => "file",
@@ -151,24 +150,24 @@ pub(crate) fn kind_word(stat: &Stat) -> &'static str {
     }
 }
 
-/// Whether two looks saw the same object, whatever is in it.
+/// Whether two checks saw the same object, whatever its content.
 pub(crate) fn same_object(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
-/// Whether two looks saw the same object with nothing written in between. The time of its last change
-/// of status is left out, because a rename changes that.
+/// Whether two checks saw the same object with nothing written in between. The time of the last status change is
+/// ignored, because a rename changes it.
 pub(crate) fn untouched(one: &Stat, other: &Stat) -> bool {
     let content = |stat: &Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec, stat.st_mode);
     same_object(one, other) && content(one) == content(other)
 }
 
-/// How many bytes it has.
+/// The size in bytes.
 pub(crate) fn size(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// When it was last written, as RFC 3339.
+/// The time of the last write, as RFC 3339.
 pub(crate) fn modified(stat: &Stat) -> String {
     moment(stat.st_mtime, stat.st_mtime_nsec)
 }
@@ -179,7 +178,7 @@ pub(crate) fn moment(seconds: i64, nanos: impl TryInto<i32>) -> String {
     jiff::Timestamp::new(seconds, nanos).map_or_else(|_| format!("{seconds} s"), |moment| format!("{moment:.3}"))
 }
 
-/// What the kernel's answer means to an agent. The number itself is for the operator.
+/// The refusal for a kernel error. The error number itself is for the operator.
 pub(crate) fn refusal(errno: Errno) -> Refusal {
     let code = match errno {
         Errno::NOENT => Code::FilesNotFound,
@@ -196,13 +195,13 @@ pub(crate) fn refusal(errno: Errno) -> Refusal {
         }
         _ => Code::FilesFailed,
     };
-    Refusal::new(code).because(std::io::Error::from(errno))
+    Refusal::new(code).with_source(std::io::Error::from(errno))
 }
 
-/// The same for what the standard library reports.
+/// The refusal for an error of the standard library.
 pub(crate) fn refusal_of(error: &std::io::Error) -> Refusal {
     match Errno::from_io_error(error) {
         Some(errno) => refusal(errno),
-        None => Refusal::new(Code::FilesFailed).because(error.kind().to_string()),
+        None => Refusal::new(Code::FilesFailed).with_source(error.kind().to_string()),
     }
 }

@@ -1,124 +1,129 @@
-//! Plans: what a write will do, worked out before it does it.
+//! Plans: what a write will do, computed before it does it.
 //!
-//! Takes the frozen action; gives, for each object, its print before and the print it will have after.
-//! The plan is what the store keeps with the hold. Promise: whoever holds a plan can tell from the files
-//! alone whether the write happened, and has what it takes to go back.
+//! Takes the frozen action; gives, for each object, its fingerprint before and the one it will have after. The store
+//! keeps the plan with the hold. Promise: with a plan, the files alone show whether the write happened, and the plan
+//! holds what a rollback needs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sluice_core::hold::Hold;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::{Fingerprint, RETENTION};
-use sluice_core::{Action, HoldId, Timestamp};
+use sluice_core::rollback::{ObjectFingerprint, RETENTION};
+use sluice_core::{Action, HoldId, UtcMillis};
 
-use super::arguments::Arguments;
+use super::arguments::FileArguments;
 use super::edit;
+use super::fingerprint::{FileFingerprint, FileSnapshot, fingerprint};
 use super::open::WHOLE;
-use super::print::{Print, Seen, fingerprint};
-use super::roots::{Place, Scope, check_new_name};
-use super::sight::Sight;
-use super::trash::{self, Origin};
+use super::roots::{OpenedRoots, RootedPath, check_new_name};
+use super::trash::{self, TrashOrigin};
+use super::visibility::FolderVisibility;
 
-/// Permissions of a file that was not there before.
+/// The permissions of a new file.
 const NEW_FILE: u32 = 0o644;
 
 /// How the objects change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub(crate) enum FilePlanKind {
     /// Each object gets new content.
     Put,
-    /// The first object becomes the second.
+    /// The first object is renamed to the second.
     Rename,
 }
 
 /// One object of a write.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Object {
-    /// The root it is in.
+pub(crate) struct FilePlanObject {
+    /// The root that it is in.
     pub root: String,
-    /// The way from there.
+    /// The path from the root.
     pub way: String,
-    /// What it is before.
-    pub before: Print,
-    /// What it will be.
-    pub after: Print,
-    /// Under which name its old content is kept.
+    /// Its state before.
+    pub before: FileFingerprint,
+    /// Its state after.
+    pub after: FileFingerprint,
+    /// The name under which its old content is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
-    /// How many places change in it.
+    /// The number of changed places in it.
     #[serde(default)]
     pub places: u64,
 }
 
-/// A write, worked out.
+/// A computed write.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Plan {
+pub(crate) struct FilePlan {
     pub v: u8,
     pub hold: HoldId,
-    pub kind: Kind,
-    pub objects: Vec<Object>,
-    /// Folders that will be made, outermost first, as ways from the first object's root.
+    pub kind: FilePlanKind,
+    pub objects: Vec<FilePlanObject>,
+    /// Folders that will be created, outermost first, as paths from the first object's root.
     #[serde(default)]
     pub folders: Vec<String>,
-    /// Until when what is deleted can be brought back.
-    pub until: Timestamp,
+    /// Until when a deleted object can be restored.
+    pub until: UtcMillis,
 }
 
-impl Plan {
-    /// Reads what the store kept.
+impl FilePlan {
+    /// Parses the stored form.
     pub fn read(before: &[u8]) -> Result<Self, Refusal> {
         let plan: Self =
-            serde_json::from_slice(before).map_err(|error| Refusal::new(Code::FilesFailed).because(error))?;
-        if plan.v != 1 || plan.objects.is_empty() || (plan.kind == Kind::Rename && plan.objects.len() != 2) {
-            return Err(Refusal::new(Code::FilesFailed).because("a plan of another form"));
+            serde_json::from_slice(before).map_err(|error| Refusal::new(Code::FilesFailed).with_source(error))?;
+        if plan.v != 1 || plan.objects.is_empty() || (plan.kind == FilePlanKind::Rename && plan.objects.len() != 2) {
+            return Err(Refusal::new(Code::FilesFailed).with_source("a plan with an unknown format"));
         }
         Ok(plan)
     }
 
-    /// As the store keeps it.
+    /// The stored form.
     pub fn write(&self) -> Result<Vec<u8>, Refusal> {
-        serde_json::to_vec(self).map_err(|error| Refusal::new(Code::FilesFailed).because(error))
+        serde_json::to_vec(self).map_err(|error| Refusal::new(Code::FilesFailed).with_source(error))
     }
 
-    /// The print of all objects before.
-    pub fn before(&self) -> Fingerprint {
+    /// The fingerprint of all objects before.
+    pub fn before(&self) -> ObjectFingerprint {
         let paths = self.paths();
         fingerprint(paths.iter().map(String::as_str).zip(self.objects.iter().map(|object| &object.before)))
     }
 
-    /// The print of all objects after.
-    pub fn after(&self) -> Fingerprint {
+    /// The fingerprint of all objects after.
+    pub fn after(&self) -> ObjectFingerprint {
         let paths = self.paths();
         fingerprint(paths.iter().map(String::as_str).zip(self.objects.iter().map(|object| &object.after)))
     }
 
-    /// The print of all objects with the prints they have now.
-    pub fn with(&self, now: &[Print]) -> Fingerprint {
+    /// The fingerprint of all objects with the given current states.
+    pub fn with(&self, now: &[FileFingerprint]) -> ObjectFingerprint {
         let paths = self.paths();
         fingerprint(paths.iter().map(String::as_str).zip(now))
     }
 
     fn paths(&self) -> Vec<String> {
-        self.objects.iter().map(Object::path).collect()
+        self.objects.iter().map(FilePlanObject::path).collect()
     }
 
-    /// What is at each object now.
-    pub fn look(&self, scope: &Scope) -> Result<Vec<Print>, Refusal> {
-        self.objects.iter().map(|object| scope.print(&object.place(scope)?)).collect()
+    /// The current state of each object.
+    pub fn look(&self, scope: &OpenedRoots) -> Result<Vec<FileFingerprint>, Refusal> {
+        self.objects.iter().map(|object| scope.fingerprint(&object.place(scope)?)).collect()
     }
 }
 
-impl Object {
-    fn new(scope: &Scope, place: &Place, before: Print, after: Print) -> Result<Self, Refusal> {
+impl FilePlanObject {
+    fn new(
+        scope: &OpenedRoots,
+        place: &RootedPath,
+        before: FileFingerprint,
+        after: FileFingerprint,
+    ) -> Result<Self, Refusal> {
         let root = scope.ground(place)?.path.clone();
         Ok(Self { root, way: place.way.clone(), before, after, kept: None, places: 0 })
     }
 
-    /// Where it is.
-    pub fn place(&self, scope: &Scope) -> Result<Place, Refusal> {
+    /// The place of the object.
+    pub fn place(&self, scope: &OpenedRoots) -> Result<RootedPath, Refusal> {
         scope.within(&self.root, &self.way)
     }
 
@@ -127,13 +132,13 @@ impl Object {
         self.way.starts_with(trash::TRASH)
     }
 
-    /// Its absolute path.
+    /// The absolute path.
     pub fn path(&self) -> String {
         format!("{}/{}", self.root, self.way)
     }
 
-    /// Keeps its old content.
-    fn keep(&mut self, scope: &Scope, hold: HoldId, n: usize, content: &[u8]) -> Result<(), Refusal> {
+    /// Keeps the old content.
+    fn keep(&mut self, scope: &OpenedRoots, hold: HoldId, n: usize, content: &[u8]) -> Result<(), Refusal> {
         let name = trash::kept_name(n);
         trash::keep(scope.ground(&self.place(scope)?)?, hold, &name, content)?;
         self.kept = Some(name);
@@ -141,23 +146,23 @@ impl Object {
     }
 }
 
-/// What is to be worked out.
+/// The input for computing a plan.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Working<'a> {
-    pub scope: &'a Scope,
+pub(crate) struct FilePlanContext<'a> {
+    pub scope: &'a OpenedRoots,
     pub hold: HoldId,
     pub action: &'a Action,
-    pub now: Timestamp,
-    /// Whether what it takes to go back is kept; not while only looking ahead.
+    pub now: UtcMillis,
+    /// Whether the content for a rollback is kept; not during a preview.
     pub keeps: bool,
 }
 
-/// Works a write out and keeps what it takes to go back. Nothing for a call that only shows.
-pub(crate) fn make(scope: &Scope, hold: &Hold, now: Timestamp) -> Result<Option<Plan>, Refusal> {
-    let working = Working { scope, hold: hold.id, action: &hold.action, now, keeps: true };
+/// Computes a write and keeps what a rollback needs. Nothing for a dry run.
+pub(crate) fn make(scope: &OpenedRoots, hold: &Hold, now: UtcMillis) -> Result<Option<FilePlan>, Refusal> {
+    let working = FilePlanContext { scope, hold: hold.id, action: &hold.action, now, keeps: true };
     if hold.consent.is_some() {
-        // SECURITY: looked at before anything is kept. The plan that is kept is compared once more below.
-        let ahead = match work_out(Working { keeps: false, ..working })? {
+        // SECURITY: compared before anything is kept. The plan that is kept is compared again below.
+        let ahead = match work_out(FilePlanContext { keeps: false, ..working })? {
             Some(plan) => plan,
             None => working.edited_plan(&working.edit()?)?,
         };
@@ -168,12 +173,12 @@ pub(crate) fn make(scope: &Scope, hold: &Hold, now: Timestamp) -> Result<Option<
     Ok(plan)
 }
 
-/// Refuses a plan that is not the one a person approved. The write is asked about again before its next attempt.
-fn check_bound(hold: &Hold, plan: &Plan) -> Result<(), Refusal> {
+/// Refuses a plan that differs from the approved one. A person is asked again before the next attempt.
+fn check_bound(hold: &Hold, plan: &FilePlan) -> Result<(), Refusal> {
     if plan.is_bound_to(&hold.action) { Ok(()) } else { Err(Refusal::new(Code::FilesNotAsApproved)) }
 }
 
-pub(crate) fn work_out(working: Working<'_>) -> Result<Option<Plan>, Refusal> {
+pub(crate) fn work_out(working: FilePlanContext<'_>) -> Result<Option<FilePlan>, Refusal> {
     match working.action.capability().as_str() {
         "filesystem.write" | "filesystem.append" => working.content().map(Some),
         "filesystem.edit" if working.arguments().flag("dry_run") => {
@@ -189,38 +194,38 @@ pub(crate) fn work_out(working: Working<'_>) -> Result<Option<Plan>, Refusal> {
     }
 }
 
-impl<'a> Working<'a> {
+impl<'a> FilePlanContext<'a> {
     /// The arguments.
-    pub fn arguments(self) -> Arguments<'a> {
-        Arguments(self.action.arguments())
+    pub fn arguments(self) -> FileArguments<'a> {
+        FileArguments(self.action.arguments())
     }
 
-    /// What a path argument means.
-    pub fn place(self, name: &str) -> Result<Place, Refusal> {
+    /// The place that a path argument names.
+    pub fn place(self, name: &str) -> Result<RootedPath, Refusal> {
         self.scope.locate(self.action.agent(), self.arguments().need(name)?)
     }
 
-    /// An edit, worked out.
-    pub fn edit(self) -> Result<edit::Edit, Refusal> {
+    /// The computed edit.
+    pub fn edit(self) -> Result<edit::FileEdit, Refusal> {
         let place = self.place("path")?;
-        let sight = Sight::of(self.scope, self.action, &place, self.now);
+        let sight = FolderVisibility::of(self.scope, self.action, &place, self.now);
         edit::work_out(self.scope, &place, sight, self.arguments())
     }
 
-    /// Keeps the old content of an object, unless this only looks ahead.
-    fn keep(self, object: &mut Object, n: usize, content: &[u8]) -> Result<(), Refusal> {
+    /// Keeps the old content of an object, unless this is a preview.
+    fn keep(self, object: &mut FilePlanObject, n: usize, content: &[u8]) -> Result<(), Refusal> {
         if self.keeps { object.keep(self.scope, self.hold, n, content) } else { Ok(()) }
     }
 
-    fn plan(self, kind: Kind, objects: Vec<Object>) -> Plan {
-        Plan { v: 1, hold: self.hold, kind, objects, folders: Vec::new(), until: self.now + RETENTION }
+    fn plan(self, kind: FilePlanKind, objects: Vec<FilePlanObject>) -> FilePlan {
+        FilePlan { v: 1, hold: self.hold, kind, objects, folders: Vec::new(), until: self.now + RETENTION }
     }
 
     /// `write` and `append`.
-    fn content(self) -> Result<Plan, Refusal> {
+    fn content(self) -> Result<FilePlan, Refusal> {
         let place = self.place("path")?;
         self.scope.writable(&place)?;
-        let seen = file_or_nothing(self.scope.see(&place, true)?)?;
+        let seen = file_or_nothing(self.scope.snapshot(&place, true)?)?;
         let mut folders = Vec::new();
         if seen.print.is_absent() {
             check_new_name(place.name())?;
@@ -231,11 +236,11 @@ impl<'a> Working<'a> {
         if let Some(old) = &seen.content {
             self.keep(&mut object, 0, old)?;
         }
-        Ok(Plan { folders, ..self.plan(Kind::Put, vec![object]) })
+        Ok(FilePlan { folders, ..self.plan(FilePlanKind::Put, vec![object]) })
     }
 
     /// `edit`.
-    fn editing(self) -> Result<Plan, Refusal> {
+    fn editing(self) -> Result<FilePlan, Refusal> {
         self.scope.ground(&self.place("path")?)?;
         let edit = self.edit()?;
         let mut plan = self.edited_plan(&edit)?;
@@ -249,8 +254,8 @@ impl<'a> Working<'a> {
         Ok(plan)
     }
 
-    /// The plan of an edit. Nothing is kept, and whether the files may be written to is not asked.
-    pub fn edited_plan(self, edit: &edit::Edit) -> Result<Plan, Refusal> {
+    /// The plan of an edit. Keeps nothing, and does not check whether the files may be written to.
+    pub fn edited_plan(self, edit: &edit::FileEdit) -> Result<FilePlan, Refusal> {
         let mut objects = Vec::with_capacity(edit.files.len());
         for file in &edit.files {
             let mode = mode_after(&file.seen.print, NEW_FILE);
@@ -258,14 +263,14 @@ impl<'a> Working<'a> {
             object.places = file.places;
             objects.push(object);
         }
-        Ok(self.plan(Kind::Put, objects))
+        Ok(self.plan(FilePlanKind::Put, objects))
     }
 
     /// `copy`.
-    fn copying(self) -> Result<Plan, Refusal> {
+    fn copying(self) -> Result<FilePlan, Refusal> {
         let (source, destination) = (self.place("source")?, self.place("destination")?);
         self.scope.writable(&destination)?;
-        let from = self.scope.see(&source, true)?;
+        let from = self.scope.snapshot(&source, true)?;
         let content = from.content.as_deref().ok_or_else(|| no_file(&from.print))?;
         let seen = self.destination(&source, &destination)?;
         let source_mode = from.print.mode().unwrap_or(NEW_FILE) & 0o777;
@@ -273,72 +278,78 @@ impl<'a> Working<'a> {
         if let Some(old) = &seen.content {
             self.keep(&mut object, 0, old)?;
         }
-        Ok(self.plan(Kind::Put, vec![object]))
+        Ok(self.plan(FilePlanKind::Put, vec![object]))
     }
 
     /// `move`.
-    fn moving(self) -> Result<Plan, Refusal> {
+    fn moving(self) -> Result<FilePlan, Refusal> {
         let (source, destination) = (self.place("source")?, self.place("destination")?);
         self.scope.writable(&source)?;
         self.scope.writable(&destination)?;
-        let from = self.scope.print(&source)?;
+        let from = self.scope.fingerprint(&source)?;
         if from.is_absent() || from.is_folder() {
             return Err(no_file(&from));
         }
         let seen = self.destination(&source, &destination)?;
-        let first = Object::new(self.scope, &source, from.clone(), Print::absent())?;
-        let mut second = Object::new(self.scope, &destination, seen.print, from)?;
+        let first = FilePlanObject::new(self.scope, &source, from.clone(), FileFingerprint::absent())?;
+        let mut second = FilePlanObject::new(self.scope, &destination, seen.print, from)?;
         if let Some(old) = &seen.content {
             self.keep(&mut second, 1, old)?;
         }
-        Ok(self.plan(Kind::Rename, vec![first, second]))
+        Ok(self.plan(FilePlanKind::Rename, vec![first, second]))
     }
 
     /// `delete`.
-    fn deleting(self) -> Result<Plan, Refusal> {
+    fn deleting(self) -> Result<FilePlan, Refusal> {
         let place = self.place("path")?;
         let ground = self.scope.writable(&place)?;
-        let print = self.scope.print(&place)?;
+        let print = self.scope.fingerprint(&place)?;
         if print.is_absent() {
             return Err(Refusal::new(Code::FilesNotFound));
         }
         if print.is_folder() {
             check_empty(self.scope, &place)?;
         }
-        let plan = self.plan(Kind::Rename, Vec::new());
+        let plan = self.plan(FilePlanKind::Rename, Vec::new());
         if self.keeps {
-            trash::note(ground, self.hold, &Origin { path: place.path.clone(), at: self.now, until: plan.until })?;
+            trash::note(ground, self.hold, &TrashOrigin { path: place.path.clone(), at: self.now, until: plan.until })?;
         }
         let item = self.scope.within(&ground.path, &trash::way(self.hold, place.name()))?;
-        let first = Object::new(self.scope, &place, print.clone(), Print::absent())?;
-        let second = Object::new(self.scope, &item, Print::absent(), print)?;
-        Ok(Plan { objects: vec![first, second], ..plan })
+        let first = FilePlanObject::new(self.scope, &place, print.clone(), FileFingerprint::absent())?;
+        let second = FilePlanObject::new(self.scope, &item, FileFingerprint::absent(), print)?;
+        Ok(FilePlan { objects: vec![first, second], ..plan })
     }
 
     /// `restore`.
-    fn restoring(self) -> Result<Plan, Refusal> {
+    fn restoring(self) -> Result<FilePlan, Refusal> {
         let place = self.place("path")?;
         self.scope.writable(&place)?;
         if self.scope.look(&place)?.is_some() {
             return Err(Refusal::new(Code::FilesExists));
         }
         let item = trash::find(self.scope, &place, self.arguments().text("trash_path"), self.now)?;
-        let print = self.scope.print(&item)?;
-        let first = Object::new(self.scope, &item, print.clone(), Print::absent())?;
-        let second = Object::new(self.scope, &place, Print::absent(), print)?;
+        let print = self.scope.fingerprint(&item)?;
+        let first = FilePlanObject::new(self.scope, &item, print.clone(), FileFingerprint::absent())?;
+        let second = FilePlanObject::new(self.scope, &place, FileFingerprint::absent(), print)?;
         self.scope.parent(&place)?;
-        Ok(self.plan(Kind::Rename, vec![first, second]))
+        Ok(self.plan(FilePlanKind::Rename, vec![first, second]))
     }
 
-    fn put(self, place: &Place, seen: &Seen, mode: u32, content: &[u8]) -> Result<Object, Refusal> {
+    fn put(
+        self,
+        place: &RootedPath,
+        seen: &FileSnapshot,
+        mode: u32,
+        content: &[u8],
+    ) -> Result<FilePlanObject, Refusal> {
         if content.len() as u64 > WHOLE {
             return Err(Refusal::new(Code::FilesTooLarge));
         }
-        Object::new(self.scope, place, seen.print.clone(), Print::file(mode, content))
+        FilePlanObject::new(self.scope, place, seen.print.clone(), FileFingerprint::file(mode, content))
     }
 
-    /// What is at the destination of a copy or a move, if it may be there.
-    fn destination(self, source: &Place, destination: &Place) -> Result<Seen, Refusal> {
+    /// The state of the destination of a copy or move, if it may exist.
+    fn destination(self, source: &RootedPath, destination: &RootedPath) -> Result<FileSnapshot, Refusal> {
         if source == destination {
             return Err(Refusal::new(Code::FilesExists).with_text("source and destination are the same"));
         }
@@ -348,11 +359,11 @@ impl<'a> Working<'a> {
         } else if !self.arguments().flag("overwrite") {
             return Err(Refusal::new(Code::FilesExists));
         }
-        file_or_nothing(self.scope.see(destination, true)?)
+        file_or_nothing(self.scope.snapshot(destination, true)?)
     }
 
-    /// Folders that are missing on the way to a new file, outermost first.
-    fn missing_folders(self, place: &Place) -> Result<Vec<String>, Refusal> {
+    /// The missing parent folders of a new file, outermost first.
+    fn missing_folders(self, place: &RootedPath) -> Result<Vec<String>, Refusal> {
         match self.scope.parent(place) {
             Ok(_) => return Ok(Vec::new()),
             Err(missing) if missing.code() == Code::FilesNotFound && self.arguments().flag("create_parents") => {}
@@ -372,8 +383,8 @@ impl<'a> Working<'a> {
     }
 }
 
-/// What a file will contain. The same old content always gives the same new one.
-pub(crate) fn new_content(working: Working<'_>, old: Option<&[u8]>) -> Result<Vec<u8>, Refusal> {
+/// The new content of a file. The same old content always gives the same new one.
+pub(crate) fn new_content(working: FilePlanContext<'_>, old: Option<&[u8]>) -> Result<Vec<u8>, Refusal> {
     let arguments = working.arguments();
     match working.action.capability().as_str() {
         "filesystem.write" => arguments.content(),
@@ -384,43 +395,43 @@ pub(crate) fn new_content(working: Working<'_>, old: Option<&[u8]>) -> Result<Ve
         }
         "filesystem.edit" => edit::again(arguments, old.unwrap_or_default().to_vec()),
         "filesystem.copy" => {
-            let from = working.scope.see(&working.place("source")?, true)?;
+            let from = working.scope.snapshot(&working.place("source")?, true)?;
             from.content.ok_or_else(|| no_file(&from.print))
         }
         _ => Err(Refusal::new(Code::GatewayUnsupported)),
     }
 }
 
-/// What the agent is told when the write has happened.
-pub(crate) fn answer(plan: &Plan, action: &Action) -> Value {
+/// The answer to the agent when the write has happened.
+pub(crate) fn answer(plan: &FilePlan, action: &Action) -> Value {
     let (first, last) = (plan.objects.first(), plan.objects.last());
-    let path = first.map(Object::path);
+    let path = first.map(FilePlanObject::path);
     let after = last.map(|object| &object.after);
-    let (size, checksum) = (after.and_then(Print::size), after.and_then(Print::checksum));
-    let trash_path = |object: Option<&Object>| object.map(|object| trash::shown(&object.way));
+    let (size, checksum) = (after.and_then(FileFingerprint::size), after.and_then(FileFingerprint::checksum));
+    let trash_path = |object: Option<&FilePlanObject>| object.map(|object| trash::shown(&object.way));
     match action.capability().as_str() {
         "filesystem.append" => json!({"path": path, "new_size": size}),
         "filesystem.copy" => {
-            let source = Arguments(action.arguments()).text("source");
+            let source = FileArguments(action.arguments()).text("source");
             json!({"source": source, "destination": path, "size": size, "checksum": checksum})
         }
-        "filesystem.move" => json!({"source": path, "destination": last.map(Object::path), "size": size}),
+        "filesystem.move" => json!({"source": path, "destination": last.map(FilePlanObject::path), "size": size}),
         "filesystem.delete" => json!({
             "deleted_path": path,
             "trash_path": trash_path(last),
             "recoverable_until": plan.until.to_string(),
         }),
         "filesystem.restore" => {
-            json!({"path": last.map(Object::path), "trash_path": trash_path(first), "size": size, "checksum": checksum})
+            json!({"path": last.map(FilePlanObject::path), "trash_path": trash_path(first), "size": size, "checksum": checksum})
         }
         _ => json!({"path": path, "size": size, "checksum": checksum}),
     }
 }
 
 /// Whether a folder is empty.
-pub(crate) fn check_empty(scope: &Scope, place: &Place) -> Result<(), Refusal> {
+pub(crate) fn check_empty(scope: &OpenedRoots, place: &RootedPath) -> Result<(), Refusal> {
     let folder = scope.folder(place)?;
-    // Counted by hand: names that agents do not see are names, too.
+    // Counted without filtering: names that agents do not see count, too.
     for entry in rustix::fs::Dir::read_from(&folder).map_err(super::open::refusal)? {
         let entry = entry.map_err(super::open::refusal)?;
         if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
@@ -430,15 +441,15 @@ pub(crate) fn check_empty(scope: &Scope, place: &Place) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The permissions a file keeps, or those of a new one.
-fn mode_after(before: &Print, new: u32) -> u32 {
+/// The permissions that a file keeps, or those of a new one.
+fn mode_after(before: &FileFingerprint, new: u32) -> u32 {
     before.mode().unwrap_or(new) & 0o777
 }
 
-fn file_or_nothing(seen: Seen) -> Result<Seen, Refusal> {
+fn file_or_nothing(seen: FileSnapshot) -> Result<FileSnapshot, Refusal> {
     if seen.print.is_folder() { Err(Refusal::new(Code::FilesNotAFile)) } else { Ok(seen) }
 }
 
-pub(crate) fn no_file(print: &Print) -> Refusal {
+pub(crate) fn no_file(print: &FileFingerprint) -> Refusal {
     Refusal::new(if print.is_absent() { Code::FilesNotFound } else { Code::FilesNotAFile })
 }

@@ -1,7 +1,7 @@
-//! Looking at one thing: `read`, `list` and `stat`.
+//! Reads of one object: `read`, `list` and `stat`.
 //!
-//! Takes a place and the arguments; gives the answer an agent is shown. Promise: answers are bounded,
-//! links are shown and not followed, and the checksum belongs to the content beside it.
+//! Takes a place and the arguments; gives the answer for the agent. Promise: answers are limited in size, links are
+//! shown and not followed, and the checksum belongs to the content in the same answer.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -11,29 +11,29 @@ use sha2::{Digest as _, Sha256};
 use sluice_core::hex;
 use sluice_core::refusal::{Code, Refusal};
 
-use super::arguments::{Arguments, Encoding, encode, odd};
-use super::open::{Entry, WHOLE, kind_word, modified, moment, refusal, refusal_of, size, untouched};
-use super::roots::{Place, Scope};
-use super::screen::{AROUND, Screen, Screened, WHOLE_SCREENED, kept_back, unread};
-use super::sight::Sight;
+use super::arguments::{ContentEncoding, FileArguments, encode, odd};
+use super::open::{FolderEntry, WHOLE, kind_word, modified, moment, refusal, refusal_of, size, untouched};
+use super::roots::{OpenedRoots, RootedPath};
+use super::screen::{AROUND, CallFileScreen, FileScreenOutcome, WHOLE_SCREENED, kept_back, unread};
+use super::visibility::FolderVisibility;
 use crate::intake::without_imitations;
 use crate::value::put;
 
-/// What one answer holds unless the agent asks for another length.
+/// The default size of one answer, in bytes.
 const USUAL: u64 = 1 << 20;
-/// What one answer holds at most.
+/// The largest size of one answer, in bytes.
 const MOST: u64 = 8 << 20;
-/// Names in one listing.
+/// The most names in one listing.
 const LISTED: usize = 10_000;
-/// Names looked at to sort one listing.
+/// The most names read to sort one listing.
 const SORTED: usize = 200_000;
 
 /// The content of a file, whole or in part.
 pub(crate) fn read(
-    scope: &Scope,
-    place: &Place,
-    arguments: Arguments<'_>,
-    screen: Option<&Screen<'_>>,
+    scope: &OpenedRoots,
+    place: &RootedPath,
+    arguments: FileArguments<'_>,
+    screen: Option<&CallFileScreen<'_>>,
 ) -> Result<Value, Refusal> {
     let encoding = arguments.encoding()?;
     let offset = arguments.count("offset")?.unwrap_or(0);
@@ -61,8 +61,8 @@ pub(crate) fn read(
     let end = from.saturating_add(usize::try_from(limit).unwrap_or(usize::MAX)).min(bytes.len());
     let mut part = bytes.get(from..end).unwrap_or_default().to_vec();
     let content = match encoding {
-        Encoding::Binary => encode(&part),
-        Encoding::Text => text_of(&mut part, offset)?,
+        ContentEncoding::Binary => encode(&part),
+        ContentEncoding::Text => text_of(&mut part, offset)?,
     };
     let next = offset.saturating_add(part.len() as u64);
     let truncated = next < whole;
@@ -86,27 +86,27 @@ pub(crate) fn read(
     Ok(answer)
 }
 
-/// Refuses a content that is kept from agents, and marks one that is outside text.
+/// Refuses content that is withheld from agents, and marks outside text.
 fn screened(
-    screen: &Screen<'_>,
-    (place, around): (&Place, &[u8]),
-    (part, encoding): (&[u8], Encoding),
+    screen: &CallFileScreen<'_>,
+    (place, around): (&RootedPath, &[u8]),
+    (part, encoding): (&[u8], ContentEncoding),
     answer: &mut Value,
 ) -> Result<(), Refusal> {
     let shown = String::from_utf8_lossy(part);
     match screen.file(place, around, &shown)? {
-        Screened::Trusted => return Ok(()),
-        Screened::Withheld(finding) => return Err(kept_back("file", finding)),
-        Screened::Unreadable(code) => return Err(unread(&code)),
-        Screened::Shown { suspect } => {
+        FileScreenOutcome::Trusted => return Ok(()),
+        FileScreenOutcome::Withheld(finding) => return Err(kept_back("file", finding)),
+        FileScreenOutcome::Unreadable(code) => return Err(unread(&code)),
+        FileScreenOutcome::Shown { suspect } => {
             put(answer, "untrusted", true);
             if suspect {
                 put(answer, "suspicious", true);
             }
         }
     }
-    // Content is given byte for byte, except where it speaks with the voice of the gateway.
-    if encoding == Encoding::Text
+    // Content is returned byte for byte, except where it imitates the gateway.
+    if encoding == ContentEncoding::Text
         && let Some(broken) = without_imitations(&shown)
     {
         put(answer, "content", broken);
@@ -114,7 +114,7 @@ fn screened(
     Ok(())
 }
 
-/// Bytes as text. A character cut in two by the end of the part is left for the next part.
+/// Bytes as text. A character that is cut at the end of the part is left for the next part.
 fn text_of(part: &mut Vec<u8>, offset: u64) -> Result<String, Refusal> {
     let not_text = |offset_is_odd: bool| {
         let refusal = Refusal::new(Code::FilesEncoding);
@@ -125,7 +125,7 @@ fn text_of(part: &mut Vec<u8>, offset: u64) -> Result<String, Refusal> {
             let inside = offset > 0 && part.first().is_some_and(|byte| byte & 0xc0 == 0x80);
             return Err(not_text(inside));
         }
-        // A part that is nothing but the start of a character would never get on.
+        // A part that holds only the start of a character would make no progress.
         if error.valid_up_to() == 0 {
             return Err(not_text(false));
         }
@@ -134,8 +134,13 @@ fn text_of(part: &mut Vec<u8>, offset: u64) -> Result<String, Refusal> {
     String::from_utf8(part.clone()).map_err(|_| not_text(false))
 }
 
-/// What is in a folder.
-pub(crate) fn list(scope: &Scope, place: &Place, sight: &Sight, arguments: Arguments<'_>) -> Result<Value, Refusal> {
+/// The entries of a folder.
+pub(crate) fn list(
+    scope: &OpenedRoots,
+    place: &RootedPath,
+    sight: &FolderVisibility,
+    arguments: FileArguments<'_>,
+) -> Result<Value, Refusal> {
     let hidden = arguments.flag("include_hidden");
     let order = arguments.text("sort_by").unwrap_or("name");
     let (word, backwards) = order.strip_prefix('-').map_or((order, false), |word| (word, true));
@@ -145,12 +150,12 @@ pub(crate) fn list(scope: &Scope, place: &Place, sight: &Sight, arguments: Argum
     let folder = scope.folder(place)?;
     let (mut entries, more) = scope.entries(&folder, SORTED)?;
     entries.retain(|entry| hidden || !entry.name.starts_with('.'));
-    // SECURITY: a name with its size and time is what `stat` would tell: a listing tells no more than that may.
+    // SECURITY: a name with its size and time is what `stat` returns: a listing shows no more than `stat` may.
     entries.retain(|entry| sight.sees(&place.child(&entry.name).path));
     match word {
         "size" => entries.sort_by_key(|entry| size(&entry.stat)),
         "modified" => entries.sort_by_key(|entry| (entry.stat.st_mtime, entry.stat.st_mtime_nsec)),
-        _ => {} // They come in the order of names.
+        _ => {} // already sorted by name
     }
     if backwards {
         entries.reverse();
@@ -160,7 +165,7 @@ pub(crate) fn list(scope: &Scope, place: &Place, sight: &Sight, arguments: Argum
     Ok(json!({"entries": shown, "total": total, "path": place.path, "truncated": more || total > LISTED}))
 }
 
-fn shown(entry: &Entry) -> Value {
+fn shown(entry: &FolderEntry) -> Value {
     json!({
         "name": entry.name,
         "type": kind_word(&entry.stat),
@@ -169,8 +174,8 @@ fn shown(entry: &Entry) -> Value {
     })
 }
 
-/// Whether there is something, and what.
-pub(crate) fn stat(scope: &Scope, place: &Place) -> Result<Value, Refusal> {
+/// Whether an object exists, and its kind.
+pub(crate) fn stat(scope: &OpenedRoots, place: &RootedPath) -> Result<Value, Refusal> {
     let Some(stat) = scope.look(place)? else { return Ok(json!({"exists": false, "path": place.path})) };
     Ok(json!({
         "exists": true,
@@ -184,8 +189,8 @@ pub(crate) fn stat(scope: &Scope, place: &Place) -> Result<Value, Refusal> {
     }))
 }
 
-/// When it was made, where the file system knows.
-fn created(scope: &Scope, place: &Place) -> Option<String> {
+/// The creation time, if the file system has it.
+fn created(scope: &OpenedRoots, place: &RootedPath) -> Option<String> {
     let (folder, name) = scope.parent(place).ok()?;
     let known = rustix::fs::statx(&folder, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).ok()?;
     let has = StatxFlags::from_bits_retain(known.stx_mask).contains(StatxFlags::BTIME);

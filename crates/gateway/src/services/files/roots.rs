@@ -1,8 +1,8 @@
-//! Roots: the folders an operator opened, and what a path of an agent means below them.
+//! Roots: the folders that an operator opened, and the meaning of an agent's path inside them.
 //!
-//! Takes the text of a path and who asks; gives a [`Place`]: a root and the way below it. Promise: one
-//! place has one spelling, `..` is never resolved but refused, a place is always below a root that is
-//! open to the agent, and what the gateway keeps for itself (`.sluice-…`) cannot be named.
+//! Takes the text of a path and the agent; gives a [`RootedPath`]: a root and the path inside it. Promise: one place has one
+//! spelling, `..` is never resolved but refused, a place is always inside a root that is open to the agent, and what
+//! the gateway keeps for itself (`.sluice-…`) cannot be named.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,72 +13,72 @@ use sluice_core::AgentName;
 use sluice_core::policy::{LivePolicy, Policy};
 use sluice_core::refusal::{Code, Refusal};
 
-/// Names that begin like this, in any case, are the gateway's own.
+/// Names with this prefix, in any case, belong to the gateway.
 const OWN: &str = ".sluice-";
-/// Longest path, in bytes; what Linux takes.
+/// The longest path, in bytes; the limit of Linux.
 const LONGEST_PATH: usize = 4095;
-/// Longest name in a path, in bytes.
+/// The longest name in a path, in bytes.
 const LONGEST_NAME: usize = 255;
-/// Kernel file systems. Nothing below them is a file in the sense of this service.
+/// Kernel file systems. Nothing inside them is an ordinary file.
 const NEVER: [&str; 3] = ["/proc", "/sys", "/dev"];
-/// The one folder below them with ordinary files in it.
+/// The only folder inside them with ordinary files.
 const MEMORY: &str = "/dev/shm";
 
-/// Who may use a root.
+/// The agents that may use a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Agents {
+pub enum RootAgents {
     /// Every agent.
     All,
-    /// These.
+    /// Only these agents.
     Named(Vec<AgentName>),
 }
 
 /// A folder opened to agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Root {
-    /// Absolute path on the host. Symbolic links in it are the operator's business and are followed.
+pub struct AgentRoot {
+    /// The absolute path on the host. Symbolic links in it are the operator's choice and are followed.
     pub path: String,
-    /// To whom it is open.
-    pub agents: Agents,
-    /// Whether it is only read.
+    /// The agents it is open to.
+    pub agents: RootAgents,
+    /// Whether it is read-only.
     pub read_only: bool,
-    /// Whether its files are the person's own words. Those of other folders are outside text.
+    /// Whether its files were written by the person. Files in other folders are outside text.
     pub trusted: bool,
 }
 
 /// All folders opened to agents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Roots {
-    /// The folders. Where one lies in another, the inner one counts for what is in it.
-    pub list: Vec<Root>,
-    /// Whether files with several names are read and replaced. Without it they are refused, because
-    /// one of their names may lie outside.
+pub struct AgentRoots {
+    /// The folders. If one lies inside another, the inner one applies to its content.
+    pub list: Vec<AgentRoot>,
+    /// Whether files with hard links are read and replaced. By default they are refused, because one of their names may
+    /// lie outside.
     pub allow_hard_links: bool,
 }
 
 /// Why the service does not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Not the path of a folder that can be opened to agents.
+pub enum FilesystemOpenError {
+    /// The path is not one of a folder that can be opened to agents.
     #[error(
         "the root `{path}` must be an absolute path without `.`, `..` and empty parts, below `/` and outside /proc, /sys and /dev"
     )]
     Path {
-        /// As configured.
+        /// The path as configured.
         path: String,
     },
-    /// The same folder twice.
+    /// The same folder is listed twice.
     #[error("the root `{path}` is listed twice")]
     Twice {
-        /// As configured.
+        /// The path as configured.
         path: String,
     },
-    /// It is not there, not a folder, or closed to us.
+    /// The folder does not exist, is not a folder, or is not accessible.
     #[error("the root `{path}` cannot be opened")]
     Open {
-        /// As configured.
+        /// The path as configured.
         path: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// The kernel cannot confine a path to a folder.
@@ -86,38 +86,38 @@ pub enum StartError {
     NoConfinement,
 }
 
-/// A root, opened.
+/// An opened root.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct OpenedRoot {
     pub path: String,
     pub folder: OwnedFd,
-    pub agents: Agents,
+    pub agents: RootAgents,
     pub read_only: bool,
     pub trusted: bool,
 }
 
-/// Every root, opened.
+/// All opened roots.
 #[derive(Debug)]
-pub(crate) struct Scope {
-    pub grounds: Vec<Ground>,
+pub(crate) struct OpenedRoots {
+    pub grounds: Vec<OpenedRoot>,
     pub hard_links: bool,
-    /// The rules that what lies below a folder is judged by.
+    /// The rules that judge entries inside a folder.
     pub rules: Option<Arc<LivePolicy>>,
 }
 
-/// Somewhere below a root.
+/// A place inside a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Which root, by its number.
+pub(crate) struct RootedPath {
+    /// The index of the root.
     pub ground: usize,
     /// The absolute path.
     pub path: String,
-    /// The way from the root; empty for the root itself.
+    /// The path from the root; empty for the root itself.
     pub way: String,
 }
 
-impl Scope {
-    /// With rules for what lies below a folder.
+impl OpenedRoots {
+    /// Sets the rules for entries inside a folder.
     pub fn judged_by(self, rules: Arc<LivePolicy>) -> Self {
         Self { rules: Some(rules), ..self }
     }
@@ -128,18 +128,18 @@ impl Scope {
     }
 
     /// Opens every root, once.
-    pub fn open(roots: Roots) -> Result<Self, StartError> {
-        let mut grounds: Vec<Ground> = Vec::with_capacity(roots.list.len());
+    pub fn open(roots: AgentRoots) -> Result<Self, FilesystemOpenError> {
+        let mut grounds: Vec<OpenedRoot> = Vec::with_capacity(roots.list.len());
         for root in roots.list {
             let usable = spelling(&root.path).is_ok_and(|normal| normal == root.path)
                 && root.path != "/"
                 && (!NEVER.iter().any(|never| way_below(never, &root.path).is_some())
                     || way_below(MEMORY, &root.path).is_some_and(|way| !way.is_empty()));
             if !usable {
-                return Err(StartError::Path { path: root.path });
+                return Err(FilesystemOpenError::Path { path: root.path });
             }
             if grounds.iter().any(|ground| ground.path == root.path) {
-                return Err(StartError::Twice { path: root.path });
+                return Err(FilesystemOpenError::Twice { path: root.path });
             }
             let folder = match rustix::fs::openat(
                 CWD,
@@ -148,31 +148,31 @@ impl Scope {
                 Mode::empty(),
             ) {
                 Ok(folder) => folder,
-                Err(errno) => return Err(StartError::Open { path: root.path, source: errno.into() }),
+                Err(errno) => return Err(FilesystemOpenError::Open { path: root.path, source: errno.into() }),
             };
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let probe = rustix::fs::openat2(&folder, ".", flags, Mode::empty(), ResolveFlags::BENEATH);
             if probe.is_err_and(|errno| errno == Errno::NOSYS) {
-                return Err(StartError::NoConfinement);
+                return Err(FilesystemOpenError::NoConfinement);
             }
-            let Root { path, agents, read_only, trusted } = root;
-            grounds.push(Ground { path, folder, agents, read_only, trusted });
+            let AgentRoot { path, agents, read_only, trusted } = root;
+            grounds.push(OpenedRoot { path, folder, agents, read_only, trusted });
         }
         Ok(Self { grounds, hard_links: roots.allow_hard_links, rules: None })
     }
 
-    /// The one spelling of a path, for this agent.
+    /// The canonical spelling of a path, for this agent.
     pub fn normalise(&self, agent: &AgentName, text: &str) -> Result<String, Refusal> {
         self.locate(agent, text).map(|place| place.path)
     }
 
     /// The roots open to an agent.
-    pub fn open_to(&self, agent: &AgentName) -> impl Iterator<Item = &Ground> {
+    pub fn open_to(&self, agent: &AgentName) -> impl Iterator<Item = &OpenedRoot> {
         self.grounds.iter().filter(|ground| ground.is_open_to(agent))
     }
 
-    /// What a path of an agent means.
-    pub fn locate(&self, agent: &AgentName, text: &str) -> Result<Place, Refusal> {
+    /// The place that an agent's path names.
+    pub fn locate(&self, agent: &AgentName, text: &str) -> Result<RootedPath, Refusal> {
         let open = || self.grounds.iter().enumerate().filter(|(_, ground)| ground.is_open_to(agent));
         let path = if text.starts_with('/') {
             spelling(text)?
@@ -180,7 +180,7 @@ impl Scope {
             let mut roots = open();
             match (roots.next(), roots.next()) {
                 (Some((_, only)), None) if !text.is_empty() => spelling(&format!("{}/{text}", only.path))?,
-                _ => return Err(out_of_scope("the path is relative; name it from `/` on")),
+                _ => return Err(out_of_scope("the path is relative; write the full path from `/`")),
             }
         };
         if path.split('/').any(is_own) {
@@ -189,27 +189,27 @@ impl Scope {
         open()
             .filter_map(|(n, ground)| Some((n, ground, way_below(&ground.path, &path)?)))
             .max_by_key(|(_, ground, _)| ground.path.len())
-            .map(|(ground, _, way)| Place { ground, way: way.to_owned(), path: path.clone() })
+            .map(|(ground, _, way)| RootedPath { ground, way: way.to_owned(), path: path.clone() })
             .ok_or_else(|| Refusal::new(Code::FilesOutOfScope))
     }
 
-    /// A place in a root that is known by its path, whoever it is open to now.
-    pub fn within(&self, root: &str, way: &str) -> Result<Place, Refusal> {
+    /// A place in a root that is known by its path, whichever agents it is open to now.
+    pub fn within(&self, root: &str, way: &str) -> Result<RootedPath, Refusal> {
         let ground = self.grounds.iter().position(|ground| ground.path == root);
         let ground = ground.ok_or_else(|| out_of_scope("the folder is no longer opened to any agent"))?;
-        Ok(Place { ground, path: format!("{root}/{way}"), way: way.to_owned() })
+        Ok(RootedPath { ground, path: format!("{root}/{way}"), way: way.to_owned() })
     }
 
-    /// The root a place is in.
-    pub fn ground(&self, place: &Place) -> Result<&Ground, Refusal> {
+    /// The root of a place.
+    pub fn ground(&self, place: &RootedPath) -> Result<&OpenedRoot, Refusal> {
         self.grounds.get(place.ground).ok_or_else(|| Refusal::new(Code::FilesOutOfScope))
     }
 
-    /// The root a place is in, if it may be written to.
-    pub fn writable(&self, place: &Place) -> Result<&Ground, Refusal> {
+    /// The root of a place, if it may be written to.
+    pub fn writable(&self, place: &RootedPath) -> Result<&OpenedRoot, Refusal> {
         let ground = self.ground(place)?;
         if ground.read_only {
-            return Err(Refusal::new(Code::FilesDenied).with_text("this folder is opened for reading only"));
+            return Err(Refusal::new(Code::FilesDenied).with_text("this folder is open for reading only"));
         }
         if place.way.is_empty() {
             return Err(out_of_scope("the root itself cannot be written, moved or deleted"));
@@ -218,17 +218,17 @@ impl Scope {
     }
 }
 
-impl Ground {
+impl OpenedRoot {
     fn is_open_to(&self, agent: &AgentName) -> bool {
         match &self.agents {
-            Agents::All => true,
-            Agents::Named(names) => names.contains(agent),
+            RootAgents::All => true,
+            RootAgents::Named(names) => names.contains(agent),
         }
     }
 }
 
-impl Place {
-    /// The folder it is in, as a way from the root, and its name there. Nothing for the root itself.
+impl RootedPath {
+    /// The parent folder as a path from the root, and the name inside it. Nothing for the root itself.
     pub fn split(&self) -> Option<(&str, &str)> {
         match self.way.rsplit_once('/') {
             Some(split) => Some(split),
@@ -237,24 +237,24 @@ impl Place {
         }
     }
 
-    /// Something in this folder.
+    /// An entry of this folder.
     pub fn child(&self, name: &str) -> Self {
         let way = if self.way.is_empty() { name.to_owned() } else { format!("{}/{name}", self.way) };
         Self { ground: self.ground, path: format!("{}/{name}", self.path), way }
     }
 
-    /// Its name; of the root, the root's.
+    /// The name; for the root, the root's name.
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 }
 
-/// Whether the gateway keeps this name for itself.
+/// Whether the gateway reserves this name for itself.
 pub(crate) fn is_own(name: &str) -> bool {
     name.as_bytes().get(..OWN.len()).is_some_and(|start| start.eq_ignore_ascii_case(OWN.as_bytes()))
 }
 
-/// Whether a new file may have this name: one that reads as what it is.
+/// Whether a new file may have this name: it must be readable as what it is.
 pub(crate) fn check_new_name(name: &str) -> Result<(), Refusal> {
     let hides = |c: char| {
         c.is_control()
@@ -268,8 +268,8 @@ pub(crate) fn check_new_name(name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// An absolute path without `.`, empty parts or a slash at its end. `..` is refused, not resolved:
-/// what it means depends on links, and nobody needs it.
+/// An absolute path without `.`, empty parts or a slash at its end. `..` is refused, not resolved: its meaning depends
+/// on links, and no call needs it.
 fn spelling(text: &str) -> Result<String, Refusal> {
     if text.contains('\0') {
         return Err(out_of_scope("the path has a NUL byte in it"));
@@ -278,7 +278,7 @@ fn spelling(text: &str) -> Result<String, Refusal> {
     for part in text.split('/') {
         match part {
             "" | "." => {}
-            ".." => return Err(out_of_scope("`..` is not taken in paths")),
+            ".." => return Err(out_of_scope("`..` is not allowed in paths")),
             long if long.len() > LONGEST_NAME => return Err(out_of_scope("a name in the path is too long")),
             name => {
                 path.push('/');
@@ -295,7 +295,7 @@ fn spelling(text: &str) -> Result<String, Refusal> {
     Ok(path)
 }
 
-/// The rest of a path below another; empty if they are the same.
+/// The rest of a path inside another; empty if they are the same.
 fn way_below<'p>(root: &str, path: &'p str) -> Option<&'p str> {
     let rest = path.strip_prefix(root)?;
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
@@ -314,17 +314,18 @@ mod tests {
         AgentName::new(name).unwrap()
     }
 
-    fn root(path: &std::path::Path, agents: Agents) -> Root {
-        Root { path: path.to_str().unwrap().to_owned(), agents, read_only: false, trusted: false }
+    fn root(path: &std::path::Path, agents: RootAgents) -> AgentRoot {
+        AgentRoot { path: path.to_str().unwrap().to_owned(), agents, read_only: false, trusted: false }
     }
 
-    /// `books` for the clerk, `books/inner` for everybody.
-    fn nested() -> (tempfile::TempDir, Scope, String) {
+    /// `books` for the clerk, `books/inner` for all agents.
+    fn nested() -> (tempfile::TempDir, OpenedRoots, String) {
         let folder = tempfile::tempdir().unwrap();
         let books = folder.path().join("books");
         std::fs::create_dir_all(books.join("inner")).unwrap();
-        let list = vec![root(&books, Agents::Named(vec![agent("clerk")])), root(&books.join("inner"), Agents::All)];
-        let scope = Scope::open(Roots { list, allow_hard_links: false }).unwrap();
+        let list =
+            vec![root(&books, RootAgents::Named(vec![agent("clerk")])), root(&books.join("inner"), RootAgents::All)];
+        let scope = OpenedRoots::open(AgentRoots { list, allow_hard_links: false }).unwrap();
         (folder, scope, books.to_str().unwrap().to_owned())
     }
 
@@ -378,8 +379,8 @@ mod tests {
     #[test]
     fn roots_that_cannot_be_confined_are_refused_at_start() {
         let open = |path: &str| {
-            Scope::open(Roots {
-                list: vec![Root { path: path.into(), agents: Agents::All, read_only: false, trusted: false }],
+            OpenedRoots::open(AgentRoots {
+                list: vec![AgentRoot { path: path.into(), agents: RootAgents::All, read_only: false, trusted: false }],
                 allow_hard_links: false,
             })
         };
@@ -396,9 +397,9 @@ mod tests {
             "/srv/../etc",
             "",
         ] {
-            assert!(matches!(open(bad), Err(StartError::Path { .. })), "{bad}");
+            assert!(matches!(open(bad), Err(FilesystemOpenError::Path { .. })), "{bad}");
         }
-        assert!(matches!(open("/no/such/folder/anywhere"), Err(StartError::Open { .. })));
+        assert!(matches!(open("/no/such/folder/anywhere"), Err(FilesystemOpenError::Open { .. })));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The screen between files and agents: content that the person did not write is outside text.
 //!
-//! Takes the content of a file that an answer is about to show; says whether it may be shown. What lies below a folder
-//! that is not `trusted`, and what an agent wrote below a trusted one, passes the intake: six stages in a worker. Promise:
-//! what the intake withholds is shown through no capability of this service; what it does not withhold is shown
-//! unchanged, byte for byte; what was shown is remembered in the session that saw it.
+//! Takes the content of a file that an answer is about to show; says whether it may be shown. Files in a folder that is
+//! not `trusted`, and files that an agent wrote in a trusted one, pass the intake: six stages in a worker. Promise:
+//! content that the intake withholds is shown through no capability of this service; other content is shown unchanged,
+//! byte for byte; shown content is remembered in the session that saw it.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,68 +11,68 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sha2::{Digest as _, Sha256};
 use sluice_core::ids::FindingId;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{ServiceName, Timestamp, hex};
+use sluice_core::{ServiceName, UtcMillis, hex};
 use sluice_store::{Store, StoreError};
 use tokio::runtime::Handle;
 
-use super::roots::{Place, Scope};
-use crate::intake::{Cleaned, Incoming, Intake, Reader, Taken};
+use super::roots::{OpenedRoots, RootedPath};
+use crate::intake::{CleanedContent, ContentRecipient, IncomingItem, Intake, IntakeOutcome};
 
-/// Content up to this size is screened whole, whatever part of it is shown: nothing is hidden by reading it in pieces.
+/// Content up to this size is screened as a whole, even if only a part is shown: reading in pieces hides nothing.
 pub(crate) const WHOLE_SCREENED: usize = 4 << 20;
-/// How much around a shown part of a larger file is screened with it.
+/// How many bytes around a shown part of a larger file are screened with it.
 pub(crate) const AROUND: usize = 64 << 10;
-/// What stands before a text that cannot be read as what it looks like.
+/// Put before a text that is not valid as the format it looks like.
 const PREFACE: &str = "A file:\n";
-/// Contents that are known to be clean.
+/// The number of clean contents that are remembered.
 const KNOWN: usize = 4_096;
-/// Names that are looked at one by one after something was found in all of them together.
+/// The most names that are checked one by one after a finding in all of them together.
 const NAMES: usize = 256;
 
-/// What screens files of all calls.
+/// The screening of files for all calls.
 #[derive(Debug)]
-pub(crate) struct Screening {
+pub(crate) struct FileScreener {
     intake: Arc<Intake>,
     store: Arc<Store>,
-    clean: Mutex<CleanContents>,
+    clean: Mutex<CleanContentCache>,
 }
 
-/// Hashes of contents in which nothing was found, the oldest first.
+/// Hashes of contents without findings, the oldest first.
 #[derive(Debug, Default)]
-struct CleanContents {
+struct CleanContentCache {
     order: VecDeque<[u8; 32]>,
     known: HashSet<[u8; 32]>,
 }
 
-/// The screen of one call.
+/// The screen for one call.
 #[derive(Debug)]
-pub(crate) struct Screen<'a> {
-    screening: &'a Screening,
-    scope: &'a Scope,
+pub(crate) struct CallFileScreen<'a> {
+    screening: &'a FileScreener,
+    scope: &'a OpenedRoots,
     runtime: Handle,
-    reader: Reader,
+    reader: ContentRecipient,
     service: ServiceName,
-    at: Timestamp,
+    at: UtcMillis,
 }
 
-/// Whose words a content holds, and whether they may be shown.
+/// Whether a content is the person's own, and whether it may be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Screened {
-    /// The person's own: not looked at.
+pub(crate) enum FileScreenOutcome {
+    /// The person's own content: not screened.
     Trusted,
     /// Outside text that may be shown.
     Shown {
-        /// Whether it looks like an attack, though not enough to be withheld.
+        /// Whether it looks like an attack, with a score too low to withhold it.
         suspect: bool,
     },
-    /// Outside text that is kept from agents.
+    /// Outside text that is withheld from agents.
     Withheld(FindingId),
-    /// Outside text that no stage could read, with the code of the stage. It is kept from agents, too.
+    /// Outside text that no stage could read, with the code of the stage. It is withheld from agents, too.
     Unreadable(String),
 }
 
-impl Screening {
-    /// With this way in, and this memory of who wrote what.
+impl FileScreener {
+    /// A screening with this intake, and this store that remembers authors.
     pub fn new(intake: Arc<Intake>, store: Arc<Store>) -> Self {
         Self { intake, store, clean: Mutex::default() }
     }
@@ -82,15 +82,15 @@ impl Screening {
         &self.store
     }
 
-    /// The screen of a call of this service. Called where blocking is allowed.
+    /// The screen for a call of this service. Called where blocking is allowed.
     pub fn of<'a>(
         &'a self,
-        scope: &'a Scope,
-        (runtime, reader): (Handle, Reader),
-        at: Timestamp,
-    ) -> Result<Screen<'a>, Refusal> {
+        scope: &'a OpenedRoots,
+        (runtime, reader): (Handle, ContentRecipient),
+        at: UtcMillis,
+    ) -> Result<CallFileScreen<'a>, Refusal> {
         let service = ServiceName::new("filesystem").map_err(|_| Refusal::new(Code::GatewayInternal))?;
-        Ok(Screen { screening: self, scope, runtime, reader, service, at })
+        Ok(CallFileScreen { screening: self, scope, runtime, reader, service, at })
     }
 
     fn is_known(&self, hash: &[u8; 32]) -> bool {
@@ -102,7 +102,7 @@ impl Screening {
     }
 }
 
-impl CleanContents {
+impl CleanContentCache {
     fn learn(&mut self, hash: [u8; 32]) {
         if self.known.insert(hash) {
             self.order.push_back(hash);
@@ -115,32 +115,32 @@ impl CleanContents {
     }
 }
 
-impl Screen<'_> {
-    /// Screens the content of a file of which `shown` is about to be shown.
-    pub fn file(&self, place: &Place, content: &[u8], shown: &str) -> Result<Screened, Refusal> {
-        let Some(author) = self.author(place, content)? else { return Ok(Screened::Trusted) };
+impl CallFileScreen<'_> {
+    /// Screens the content of a file, of which `shown` is about to be shown.
+    pub fn file(&self, place: &RootedPath, content: &[u8], shown: &str) -> Result<FileScreenOutcome, Refusal> {
+        let Some(author) = self.author(place, content)? else { return Ok(FileScreenOutcome::Trusted) };
         let source = format!("the file {}", place.path);
-        let mut all = Screened::Shown { suspect: false };
+        let mut all = FileScreenOutcome::Shown { suspect: false };
         let mut from = 0;
         loop {
             let end = content.len().min(from + WHOLE_SCREENED);
             if let Some(text) = readable(content.get(from..end).unwrap_or_default()) {
                 match self.text(&source, &author, (&text, shown))? {
-                    hidden @ (Screened::Withheld(_) | Screened::Unreadable(_)) => return Ok(hidden),
-                    Screened::Shown { suspect: true } => all = Screened::Shown { suspect: true },
-                    Screened::Shown { suspect: false } | Screened::Trusted => {}
+                    hidden @ (FileScreenOutcome::Withheld(_) | FileScreenOutcome::Unreadable(_)) => return Ok(hidden),
+                    FileScreenOutcome::Shown { suspect: true } => all = FileScreenOutcome::Shown { suspect: true },
+                    FileScreenOutcome::Shown { suspect: false } | FileScreenOutcome::Trusted => {}
                 }
             }
             if end == content.len() {
                 return Ok(all);
             }
-            // What stands across two pieces stands whole in one of them.
+            // Text that spans two pieces is complete in one of them.
             from = end - AROUND;
         }
     }
 
-    /// Which of these names below a folder may be shown, in their order.
-    pub fn names(&self, place: &Place, names: &[String]) -> Result<Vec<bool>, Refusal> {
+    /// Whether each of these names in a folder may be shown, in their order.
+    pub fn names(&self, place: &RootedPath, names: &[String]) -> Result<Vec<bool>, Refusal> {
         let may_all = vec![true; names.len()];
         if names.is_empty() || self.scope.ground(place)?.trusted {
             return Ok(may_all);
@@ -148,22 +148,22 @@ impl Screen<'_> {
         let source = format!("names below {}", place.path);
         let judge = |words: &str| self.text(&source, "somebody else", (words, words));
         let no = match judge(&names.join("\n"))? {
-            Screened::Trusted | Screened::Shown { .. } => return Ok(may_all),
-            Screened::Withheld(finding) => kept_back("list of names", finding),
-            Screened::Unreadable(code) => unread(&code),
+            FileScreenOutcome::Trusted | FileScreenOutcome::Shown { .. } => return Ok(may_all),
+            FileScreenOutcome::Withheld(finding) => kept_back("list of names", finding),
+            FileScreenOutcome::Unreadable(code) => unread(&code),
         };
         let mut may = vec![false; names.len()];
         if names.len() <= NAMES {
             for (name, may) in names.iter().zip(&mut may) {
-                *may = matches!(judge(name)?, Screened::Shown { .. });
+                *may = matches!(judge(name)?, FileScreenOutcome::Shown { .. });
             }
         }
-        // What was found only in all of them together is in none of them alone.
+        // A finding in all names together may be in none of them alone.
         if may.iter().all(|may| *may) { Err(no) } else { Ok(may) }
     }
 
-    /// Who may have written a content that is outside text; nothing if it is the person's own.
-    fn author(&self, place: &Place, content: &[u8]) -> Result<Option<String>, Refusal> {
+    /// The possible author of a content that is outside text; nothing if it is the person's own.
+    fn author(&self, place: &RootedPath, content: &[u8]) -> Result<Option<String>, Refusal> {
         if !self.scope.ground(place)?.trusted {
             return Ok(Some("somebody else".into()));
         }
@@ -172,15 +172,15 @@ impl Screen<'_> {
         Ok(origin.map(|origin| format!("agent {}", origin.agent)))
     }
 
-    pub fn text(&self, source: &str, author: &str, (text, shown): (&str, &str)) -> Result<Screened, Refusal> {
+    pub fn text(&self, source: &str, author: &str, (text, shown): (&str, &str)) -> Result<FileScreenOutcome, Refusal> {
         let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         if self.screening.is_known(&hash) {
             let given = serde_json::Value::String(shown.to_owned());
             let noted = self.screening.intake.note(&self.reader, source, &given);
             self.runtime.block_on(noted)?;
-            return Ok(Screened::Shown { suspect: false });
+            return Ok(FileScreenOutcome::Shown { suspect: false });
         }
-        let mut item = Incoming {
+        let mut item = IncomingItem {
             bytes: text.as_bytes().to_vec(),
             declared: Some("text/plain; charset=utf-8".into()),
             service: self.service.clone(),
@@ -192,26 +192,28 @@ impl Screen<'_> {
             enveloped: false,
         };
         let mut taken = self.runtime.block_on(self.screening.intake.take_in(&item))?;
-        if let Taken::Refused { .. } = taken {
-            // A text that begins like an archive, or has more members than JSON may: once more, as plain words.
+        if let IntakeOutcome::Refused { .. } = taken {
+            // A text that begins like an archive, or has more members than JSON may: again, as plain text.
             item.bytes = format!("{PREFACE}{text}").into_bytes();
             taken = self.runtime.block_on(self.screening.intake.take_in(&item))?;
         }
         Ok(match taken {
-            Taken::Clean(Cleaned { withheld: Some(finding), .. }) => Screened::Withheld(finding),
-            Taken::Clean(cleaned) => {
+            IntakeOutcome::Clean(CleanedContent { withheld: Some(finding), .. }) => {
+                FileScreenOutcome::Withheld(finding)
+            }
+            IntakeOutcome::Clean(cleaned) => {
                 let suspect = cleaned.is_suspect();
                 if !suspect {
                     self.screening.learn(hash);
                 }
-                Screened::Shown { suspect }
+                FileScreenOutcome::Shown { suspect }
             }
-            Taken::Refused { code } => Screened::Unreadable(code),
+            IntakeOutcome::Refused { code } => FileScreenOutcome::Unreadable(code),
         })
     }
 }
 
-/// The refusal of a content that could not be screened.
+/// The refusal of content that could not be screened.
 pub(crate) fn unread(code: &str) -> Refusal {
     Refusal::new(Code::ContentUnread).with_text(&format!(
         "the content cannot be screened ({code}), so it is not shown; where the folder holds only the person's own \
@@ -227,9 +229,9 @@ pub(crate) fn kept_back(what: &str, finding: FindingId) -> Refusal {
     ))
 }
 
-/// What of a content somebody could read as text; nothing if it is not text at all.
+/// The part of a content that can be read as text; nothing if it is not text at all.
 ///
-/// SECURITY: a stray byte, a NUL or another encoding must not make text invisible here that an agent can read.
+/// SECURITY: a stray byte, a NUL or another encoding must not hide text here that an agent can read.
 fn readable(content: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(content).replace('\0', "");
     if text.is_empty() {
@@ -241,7 +243,7 @@ fn readable(content: &[u8]) -> Option<String> {
 }
 
 fn unknown(error: StoreError) -> Refusal {
-    Refusal::new(Code::ContentUnread).because(error)
+    Refusal::new(Code::ContentUnread).with_source(error)
 }
 
 #[cfg(test)]
@@ -260,7 +262,7 @@ mod tests {
 
     #[test]
     fn clean_contents_are_forgotten_when_there_are_too_many() {
-        let mut clean = CleanContents::default();
+        let mut clean = CleanContentCache::default();
         let hash = |n: usize| <[u8; 32]>::from(Sha256::digest(n.to_be_bytes()));
         (0..=KNOWN).for_each(|n| clean.learn(hash(n)));
         assert!(!clean.known.contains(&hash(0)) && clean.known.contains(&hash(1)) && clean.known.len() == KNOWN);

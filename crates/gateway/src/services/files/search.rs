@@ -1,7 +1,7 @@
-//! Finding files by name: `search`, with its counts.
+//! File search by name: `search`, with counts.
 //!
-//! Takes a folder and a pattern; gives matches, or groups of them. Promise: linear in what it looks at,
-//! and what it looks at, reads and answers is bounded; an answer that is not whole says so.
+//! Takes a folder and a pattern; gives matches, or groups of them. Promise: the time is linear in the number of
+//! entries, and the amount visited, read and answered is limited; an incomplete answer says so.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -10,37 +10,42 @@ use rustix::fs::FileType;
 use serde_json::{Value, json};
 use sluice_core::refusal::{Code, Refusal};
 
-use super::arguments::{Arguments, odd};
+use super::arguments::{FileArguments, odd};
+use super::fingerprint::FileFingerprint;
 use super::open::{WHOLE, kind, kind_word, modified, moment, size};
-use super::print::Print;
-use super::roots::{Place, Scope};
-use super::sight::Sight;
-use super::walk::{Found, Walk};
+use super::roots::{OpenedRoots, RootedPath};
+use super::visibility::FolderVisibility;
+use super::walk::{FolderWalk, WalkEntry};
 
-/// Matches in one answer unless the agent asks for another number.
+/// The default number of matches in one answer.
 const USUAL: u64 = 100;
-/// Matches in one answer at most.
+/// The most matches in one answer.
 const MOST: u64 = 10_000;
-/// Groups in one answer.
+/// The most groups in one answer.
 const GROUPS: u64 = 1_000;
-/// Largest file that is hashed unless the agent asks for another size.
+/// The default size up to which files are hashed.
 const HASHED: u64 = 16 << 20;
-/// Bytes read for hashes in one search.
+/// The most bytes read for hashes in one search.
 const READ: u64 = 512 << 20;
 
-/// Files below a folder by name.
-pub(crate) fn search(scope: &Scope, place: &Place, sight: Sight, arguments: Arguments<'_>) -> Result<Value, Refusal> {
+/// Searches files in a folder by name.
+pub(crate) fn search(
+    scope: &OpenedRoots,
+    place: &RootedPath,
+    sight: FolderVisibility,
+    arguments: FileArguments<'_>,
+) -> Result<Value, Refusal> {
     let glob = arguments.glob("pattern")?.ok_or_else(|| Refusal::new(Code::FilesPattern))?;
     let most = arguments.count("max_results")?.unwrap_or(USUAL).min(MOST);
-    let mut hashing = Hashing {
+    let mut hashing = ContentHasher {
         scope,
         largest: arguments.count("max_hash_bytes")?.unwrap_or(HASHED).min(WHOLE),
         left: READ,
         cut: false,
     };
-    let mut groups = arguments.object("aggregate").map(Groups::new).transpose()?;
+    let mut groups = arguments.object("aggregate").map(SearchGroups::new).transpose()?;
     let with_hash = arguments.flag("include_hash");
-    let mut walk = Walk::below(scope, place, Some(sight), arguments.flag("include_hidden"))?;
+    let mut walk = FolderWalk::below(scope, place, Some(sight), arguments.flag("include_hidden"))?;
     let (mut matches, mut total) = (Vec::new(), 0_u64);
     for found in walk.by_ref().filter(|found| glob.takes(&found.way)) {
         total += 1;
@@ -61,7 +66,7 @@ pub(crate) fn search(scope: &Scope, place: &Place, sight: Sight, arguments: Argu
     })
 }
 
-fn shown(found: &Found) -> Value {
+fn shown(found: &WalkEntry) -> Value {
     json!({
         "path": found.place.path,
         "name": found.place.name(),
@@ -72,16 +77,16 @@ fn shown(found: &Found) -> Value {
 }
 
 /// Hashes of contents, up to a budget.
-struct Hashing<'s> {
-    scope: &'s Scope,
+struct ContentHasher<'s> {
+    scope: &'s OpenedRoots,
     largest: u64,
     left: u64,
     cut: bool,
 }
 
-impl Hashing<'_> {
-    /// The SHA-256 of a file; nothing of what is not a file, too large or closed to us.
-    fn of(&mut self, found: &Found) -> Option<String> {
+impl ContentHasher<'_> {
+    /// The SHA-256 of a file; nothing for an entry that is not a file, is too large or is not accessible.
+    fn of(&mut self, found: &WalkEntry) -> Option<String> {
         if kind(&found.stat) != FileType::RegularFile || size(&found.stat) > self.largest {
             return None;
         }
@@ -90,13 +95,13 @@ impl Hashing<'_> {
             return None;
         };
         self.left = left;
-        let print = self.scope.print(&found.place).ok()?;
+        let print = self.scope.fingerprint(&found.place).ok()?;
         print.checksum().map(str::to_owned)
     }
 }
 
 #[derive(Clone, Copy)]
-enum GroupBy {
+enum SearchGroupBy {
     Extension,
     Folder,
     Month,
@@ -104,33 +109,33 @@ enum GroupBy {
 }
 
 #[derive(Default)]
-struct Group {
+struct SearchGroup {
     count: u64,
     total_size: u64,
 }
 
-/// Matches counted instead of listed.
-struct Groups {
-    by: GroupBy,
+/// Matches that are counted instead of listed.
+struct SearchGroups {
+    by: SearchGroupBy,
     count: bool,
     total_size: bool,
     by_size: bool,
     by_key: bool,
     most: u64,
     dedupe: bool,
-    seen: HashSet<Print>,
-    groups: BTreeMap<String, Group>,
-    /// Matches that were left out because the same content was counted already.
+    seen: HashSet<FileFingerprint>,
+    groups: BTreeMap<String, SearchGroup>,
+    /// Matches that were left out because the same content was already counted.
     repeated: u64,
 }
 
-impl Groups {
-    fn new(arguments: Arguments<'_>) -> Result<Self, Refusal> {
+impl SearchGroups {
+    fn new(arguments: FileArguments<'_>) -> Result<Self, Refusal> {
         let by = match arguments.text("group_by") {
-            Some("extension") => GroupBy::Extension,
-            Some("dir") => GroupBy::Folder,
-            Some("mtime-bucket" | "mtime_bucket") => GroupBy::Month,
-            None | Some("none") => GroupBy::Nothing,
+            Some("extension") => SearchGroupBy::Extension,
+            Some("dir") => SearchGroupBy::Folder,
+            Some("mtime-bucket" | "mtime_bucket") => SearchGroupBy::Month,
+            None | Some("none") => SearchGroupBy::Nothing,
             Some(_) => return Err(odd("group_by", "`extension`, `dir`, `mtime-bucket` or `none`")),
         };
         let metrics = arguments.texts("metrics").unwrap_or_else(|| vec!["count", "total_size"]);
@@ -155,19 +160,19 @@ impl Groups {
         })
     }
 
-    fn take(&mut self, found: &Found, hashing: &mut Hashing<'_>) {
+    fn take(&mut self, found: &WalkEntry, hashing: &mut ContentHasher<'_>) {
         if self.dedupe
             && let Some(hash) = hashing.of(found)
-            && !self.seen.insert(Print::content(size(&found.stat), &hash))
+            && !self.seen.insert(FileFingerprint::content(size(&found.stat), &hash))
         {
             self.repeated += 1;
             return;
         }
         let key = match self.by {
-            GroupBy::Extension => found.place.name().rsplit_once('.').map_or("", |(_, end)| end).to_owned(),
-            GroupBy::Folder => found.way.rsplit_once('/').map_or(".", |(folder, _)| folder).to_owned(),
-            GroupBy::Month => moment(found.stat.st_mtime, 0).chars().take(7).collect(),
-            GroupBy::Nothing => "all".to_owned(),
+            SearchGroupBy::Extension => found.place.name().rsplit_once('.').map_or("", |(_, end)| end).to_owned(),
+            SearchGroupBy::Folder => found.way.rsplit_once('/').map_or(".", |(folder, _)| folder).to_owned(),
+            SearchGroupBy::Month => moment(found.stat.st_mtime, 0).chars().take(7).collect(),
+            SearchGroupBy::Nothing => "all".to_owned(),
         };
         let group = self.groups.entry(key).or_default();
         group.count += 1;
@@ -178,7 +183,7 @@ impl Groups {
 
     fn answer(self, total: u64, cut: bool) -> Value {
         let all = self.groups.len() as u64;
-        let mut groups: Vec<(String, Group)> = self.groups.into_iter().collect();
+        let mut groups: Vec<(String, SearchGroup)> = self.groups.into_iter().collect();
         if self.by_size {
             groups.sort_by_key(|(_, group)| Reverse(group.total_size));
         } else if !self.by_key {

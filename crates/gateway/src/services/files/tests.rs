@@ -1,4 +1,4 @@
-//! What the filesystem service promises, on real folders.
+//! Tests of the promises of the filesystem service, on real folders.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 use sluice_core::capability::Catalogue;
-use sluice_core::hold::{Claim, HoldState, Phase};
-use sluice_core::{CallId, CapabilityName, HoldId, NodeName, Span, Tier};
+use sluice_core::hold::{AttemptPhase, HoldClaim, HoldState};
+use sluice_core::{CallId, CapabilityName, HoldId, Millis, NodeName, Tier};
 use sluice_testkit::clock::ManualClock;
 use tempfile::TempDir;
 
@@ -19,36 +19,36 @@ mod reads;
 mod undoing;
 mod writes;
 
-/// A root of its own, a canary outside of it, and the service.
-struct World {
-    /// Above the root.
+/// A root, a canary outside of it, and the service.
+struct TestFilesystem {
+    /// The parent folder of the root.
     top: TempDir,
     root: PathBuf,
-    files: Files,
+    files: FilesystemService,
     clock: ManualClock,
     next: std::cell::Cell<u128>,
     runtime: tokio::runtime::Runtime,
 }
 
-/// A write on its way.
+/// A write in progress.
 #[derive(Debug)]
-struct Write {
+struct TestFileWrite {
     hold: Hold,
     before: Option<Vec<u8>>,
-    /// The print of the object before.
-    print: Option<Fingerprint>,
+    /// The fingerprint of the object before.
+    print: Option<ObjectFingerprint>,
 }
 
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::builtin().unwrap());
 const CANARY: &str = "the canary must never be read or written";
 
-impl World {
+impl TestFilesystem {
     fn new() -> Self {
-        Self::with(|root| Root { path: root, agents: Agents::All, read_only: false, trusted: false }, false)
+        Self::with(|root| AgentRoot { path: root, agents: RootAgents::All, read_only: false, trusted: false }, false)
     }
 
-    fn with(root_of: impl Fn(String) -> Root, allow_hard_links: bool) -> Self {
-        // In memory where that is possible: what is tested here is not the disk.
+    fn with(root_of: impl Fn(String) -> AgentRoot, allow_hard_links: bool) -> Self {
+        // In memory if possible: the disk is not what is tested here.
         let top = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let root = top.path().join("books");
         fs::create_dir(&root).unwrap();
@@ -56,7 +56,7 @@ impl World {
         fs::write(top.path().join("outside/canary"), CANARY).unwrap();
         let list = vec![root_of(root.to_str().unwrap().to_owned())];
         let clock = ManualClock::default();
-        let files = Files::new(Roots { list, allow_hard_links }, Arc::new(clock.clone())).unwrap();
+        let files = FilesystemService::new(AgentRoots { list, allow_hard_links }, Arc::new(clock.clone())).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         Self { top, root, files, clock, next: 1.into(), runtime }
     }
@@ -89,18 +89,23 @@ impl World {
 
     fn read(&self, capability: &str, arguments: Value) -> Result<Value, Code> {
         let call = CallId::from_bits(self.id());
-        let ask =
-            Ask { call, action: self.action(capability, arguments), session: None, now: self.clock.now(), notes: None };
+        let ask = ServiceRead {
+            call,
+            action: self.action(capability, arguments),
+            session: None,
+            now: self.clock.now(),
+            notes: None,
+        };
         self.runtime.block_on(self.files.read(&ask)).map_err(|refusal| refusal.code())
     }
 
     fn hold(&self, capability: &str, arguments: Value) -> Hold {
         let action = self.action(capability, arguments);
-        let claim = Claim {
+        let claim = HoldClaim {
             node: NodeName::new("n").unwrap(),
             life: 1,
             epoch: 1,
-            lease_until: self.clock.now() + Span::from_mins(1),
+            lease_until: self.clock.now() + Millis::from_mins(1),
         };
         let known = CATALOGUE.get(action.capability()).unwrap();
         Hold {
@@ -114,9 +119,9 @@ impl World {
             policy: "p".into(),
             object_key: None,
             weight: 1,
-            delay: Span::ZERO,
+            delay: Millis::ZERO,
             admitted_at: self.clock.now(),
-            state: HoldState::Executing { claim, phase: Phase::Prepare },
+            state: HoldState::Executing { claim, phase: AttemptPhase::Prepare },
             version: 3,
             epoch: 1,
             attempts: 0,
@@ -126,40 +131,40 @@ impl World {
         }
     }
 
-    fn prepare(&self, capability: &str, arguments: Value) -> Result<Write, Trouble> {
+    fn prepare(&self, capability: &str, arguments: Value) -> Result<TestFileWrite, WriteError> {
         let hold = self.hold(capability, arguments);
         let prepared = self.runtime.block_on(self.files.prepare(&hold))?;
         let (before, print) = prepared.before.unzip();
-        Ok(Write { hold, before, print })
+        Ok(TestFileWrite { hold, before, print })
     }
 
-    fn perform(&self, write: &Write) -> Result<Performed, Trouble> {
+    fn perform(&self, write: &TestFileWrite) -> Result<CompletedWrite, WriteError> {
         let wire = write.hold.action.digest();
         let (hold, permit) = write.hold.clone().arm(wire, None).unwrap();
         self.runtime.block_on(self.files.perform(permit, &hold, write.before.as_deref()))
     }
 
     /// Prepares and performs.
-    fn write(&self, capability: &str, arguments: Value) -> Result<(Write, Performed), Trouble> {
+    fn write(&self, capability: &str, arguments: Value) -> Result<(TestFileWrite, CompletedWrite), WriteError> {
         let write = self.prepare(capability, arguments)?;
         let performed = self.perform(&write)?;
         Ok((write, performed))
     }
 
-    /// Prepares and performs, and is refused.
+    /// Prepares and performs, and expects a refusal.
     fn refused(&self, capability: &str, arguments: Value) -> Code {
         code(self.write(capability, arguments).map(|(_, performed)| performed))
     }
 
-    fn look_up(&self, write: &Write) -> Found {
+    fn look_up(&self, write: &TestFileWrite) -> LookupOutcome {
         self.runtime.block_on(self.files.look_up(&write.hold, write.before.as_deref()))
     }
 
-    fn present(&self, write: &Write) -> Fingerprint {
-        self.runtime.block_on(self.files.present(&write.hold, write.before.as_deref().unwrap())).unwrap()
+    fn present(&self, write: &TestFileWrite) -> ObjectFingerprint {
+        self.runtime.block_on(self.files.current_fingerprint(&write.hold, write.before.as_deref().unwrap())).unwrap()
     }
 
-    fn undo(&self, write: &Write) -> Result<Performed, Trouble> {
+    fn undo(&self, write: &TestFileWrite) -> Result<CompletedWrite, WriteError> {
         let mut reversing = self.hold("write", json!({"path": self.path("x"), "content": ""}));
         reversing.reverses = Some(write.hold.id);
         let wire = reversing.action.digest();
@@ -167,11 +172,11 @@ impl World {
         self.runtime.block_on(self.files.undo(permit, &write.hold, write.before.as_deref().unwrap()))
     }
 
-    fn forget(&self, write: &Write) {
-        self.runtime.block_on(self.files.forget(write.before.as_deref().unwrap()));
+    fn forget(&self, write: &TestFileWrite) {
+        self.runtime.block_on(self.files.discard_undo_data(write.before.as_deref().unwrap()));
     }
 
-    /// Every name below the root that is ours, apart from the trash itself.
+    /// Every name inside the root that belongs to the gateway, except the trash itself.
     fn litter(&self) -> Vec<PathBuf> {
         fn below(folder: &Path, found: &mut Vec<PathBuf>) {
             for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
@@ -197,16 +202,16 @@ impl World {
     }
 }
 
-fn code(answer: Result<Performed, Trouble>) -> Code {
+fn code(answer: Result<CompletedWrite, WriteError>) -> Code {
     match answer {
-        Err(Trouble::Refused(refusal) | Trouble::NotDone(refusal)) => refusal.code(),
+        Err(WriteError::Refused(refusal) | WriteError::NotDone(refusal)) => refusal.code(),
         other => panic!("{other:?} is no refusal"),
     }
 }
 
-fn applied(found: Found) -> Performed {
+fn applied(found: LookupOutcome) -> CompletedWrite {
     match found {
-        Found::Applied(performed) => performed,
+        LookupOutcome::Applied(performed) => performed,
         other => panic!("{other:?} is not applied"),
     }
 }

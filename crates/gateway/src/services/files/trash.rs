@@ -1,9 +1,9 @@
-//! The trash: what was deleted, and what is kept to go back to.
+//! The trash: deleted objects, and old contents kept for a rollback.
 //!
-//! `<root>/.sluice-trash/<hold id>/` holds the deleted object under its own name, or the old contents of
-//! what a write replaced (`before`, `before-1`, …). `<hold id>.origin` beside it says where a deleted
-//! object came from. Promise: same file system, so that moving in and out is one step; closed to
-//! everyone but the gateway; no agent can name or see it.
+//! `<root>/.sluice-trash/<hold id>/` holds the deleted object under its own name, or the old contents that a write
+//! replaced (`before`, `before-1`, …). `<hold id>.origin` next to it says where a deleted object came from. Promise:
+//! same file system, so that moving in and out is one step; accessible to the gateway only; no agent can name or see
+//! it.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -13,32 +13,32 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{HoldId, Timestamp};
+use sluice_core::{HoldId, UtcMillis};
 
 use super::open::{open_below, refusal, refusal_of};
-use super::put::write_own;
-use super::roots::{Ground, Place, Scope};
+use super::roots::{OpenedRoot, OpenedRoots, RootedPath};
+use super::staged_file::write_own;
 
-/// The folder, in each root.
+/// The name of the folder in each root.
 pub(crate) const TRASH: &str = ".sluice-trash";
-/// Most deleted objects looked through for one to bring back.
+/// The most deleted objects that are searched for one to restore.
 const LOOKED_THROUGH: usize = 10_000;
-/// Most bytes of a note.
+/// The largest note, in bytes.
 const NOTE: u64 = 64 << 10;
 
-/// Where a deleted object came from.
+/// The origin of a deleted object.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Origin {
-    /// Its absolute path.
+pub(crate) struct TrashOrigin {
+    /// The absolute path.
     pub path: String,
     /// When it was deleted.
-    pub at: Timestamp,
-    /// Until when it can be brought back.
-    pub until: Timestamp,
+    pub at: UtcMillis,
+    /// Until when it can be restored.
+    pub until: UtcMillis,
 }
 
-/// Where the trash of a write is, as a way from the root.
+/// The trash folder of a write, as a path from the root.
 pub(crate) fn way(hold: HoldId, name: &str) -> String {
     format!("{TRASH}/{hold}/{name}")
 }
@@ -48,39 +48,44 @@ pub(crate) fn kept_name(n: usize) -> String {
     if n == 0 { "before".into() } else { format!("before-{n}") }
 }
 
-/// What an agent is told: not a path, but enough to choose among several deleted versions.
+/// The text for an agent: not a path, but enough to choose among several deleted versions.
 pub(crate) fn shown(way: &str) -> String {
     way.strip_prefix(TRASH).unwrap_or_default().trim_start_matches('/').to_owned()
 }
 
-/// The folder of a write, made if need be.
-pub(crate) fn folder(ground: &Ground, hold: HoldId) -> Result<OwnedFd, Refusal> {
+/// The folder of a write, created if needed.
+pub(crate) fn folder(ground: &OpenedRoot, hold: HoldId) -> Result<OwnedFd, Refusal> {
     let root = open_folder(&ground.folder, ".")?;
     let trash = own_folder(&root, TRASH)?;
     own_folder(&trash, &hold.to_string())
 }
 
 /// Keeps an old content.
-pub(crate) fn keep(ground: &Ground, hold: HoldId, name: &str, content: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn keep(ground: &OpenedRoot, hold: HoldId, name: &str, content: &[u8]) -> Result<(), Refusal> {
     write_own(&folder(ground, hold)?, name, content)
 }
 
-/// Notes where an object will have come from.
-pub(crate) fn note(ground: &Ground, hold: HoldId, origin: &Origin) -> Result<(), Refusal> {
+/// Notes the origin of an object that is about to be deleted.
+pub(crate) fn note(ground: &OpenedRoot, hold: HoldId, origin: &TrashOrigin) -> Result<(), Refusal> {
     folder(ground, hold)?;
-    let text = serde_json::to_vec(origin).map_err(|error| Refusal::new(Code::FilesFailed).because(error))?;
+    let text = serde_json::to_vec(origin).map_err(|error| Refusal::new(Code::FilesFailed).with_source(error))?;
     write_own(&open_folder(&ground.folder, TRASH)?, &origin_name(hold), &text)
 }
 
-/// The deleted object that came from a path: the one named, or the one deleted last.
-pub(crate) fn find(scope: &Scope, from: &Place, named: Option<&str>, now: Timestamp) -> Result<Place, Refusal> {
-    let nothing = || Refusal::new(Code::FilesNotFound).with_text("nothing that was deleted there can be brought back");
+/// The deleted object that came from a path: the named one, or the one deleted last.
+pub(crate) fn find(
+    scope: &OpenedRoots,
+    from: &RootedPath,
+    named: Option<&str>,
+    now: UtcMillis,
+) -> Result<RootedPath, Refusal> {
+    let nothing = || Refusal::new(Code::FilesNotFound).with_text("no deleted file can be restored to this path");
     let ground = scope.ground(from)?;
     let trash = match open_below(&ground.folder, TRASH, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
         Err(Errno::NOENT) => return Err(nothing()),
         other => other.map_err(refusal)?,
     };
-    let mut latest: Option<(Timestamp, HoldId, Place)> = None;
+    let mut latest: Option<(UtcMillis, HoldId, RootedPath)> = None;
     for entry in Dir::read_from(&trash).map_err(refusal)?.take(LOOKED_THROUGH) {
         let entry = entry.map_err(refusal)?;
         let hold = entry.file_name().to_str().ok().and_then(|name| name.strip_suffix(".origin")?.parse().ok());
@@ -98,8 +103,8 @@ pub(crate) fn find(scope: &Scope, from: &Place, named: Option<&str>, now: Timest
     latest.map(|(_, _, item)| item).ok_or_else(nothing)
 }
 
-/// The writes for which something is kept, without what an agent may still bring back.
-pub(crate) fn kept(ground: &Ground, now: Timestamp) -> Result<Vec<HoldId>, Refusal> {
+/// The writes for which old contents are kept, without those that an agent may still restore.
+pub(crate) fn kept(ground: &OpenedRoot, now: UtcMillis) -> Result<Vec<HoldId>, Refusal> {
     let Ok(trash) = open_folder(&ground.folder, TRASH) else { return Ok(Vec::new()) };
     let mut holds = BTreeSet::new();
     for entry in Dir::read_from(&trash).map_err(refusal)?.take(LOOKED_THROUGH) {
@@ -111,8 +116,8 @@ pub(crate) fn kept(ground: &Ground, now: Timestamp) -> Result<Vec<HoldId>, Refus
     Ok(holds.into_iter().collect())
 }
 
-/// Removes all that was kept for a write.
-pub(crate) fn forget(ground: &Ground, hold: HoldId) -> Result<(), Refusal> {
+/// Deletes everything that was kept for a write.
+pub(crate) fn forget(ground: &OpenedRoot, hold: HoldId) -> Result<(), Refusal> {
     let Ok(trash) = open_folder(&ground.folder, TRASH) else { return Ok(()) };
     let name = hold.to_string();
     if let Ok(folder) = open_folder(&trash, &name) {
@@ -139,7 +144,7 @@ fn origin_name(hold: HoldId) -> String {
     format!("{hold}.origin")
 }
 
-fn read_note(trash: &OwnedFd, hold: HoldId) -> Option<Origin> {
+fn read_note(trash: &OwnedFd, hold: HoldId) -> Option<TrashOrigin> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = open_below(trash, &origin_name(hold), flags, Mode::empty()).ok()?;
     let mut text = Vec::new();
@@ -151,7 +156,7 @@ fn open_folder(below: &OwnedFd, name: &str) -> Result<OwnedFd, Refusal> {
     open_below(below, name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).map_err(refusal)
 }
 
-/// A folder only we may enter, made and recorded on disk if need be.
+/// A folder that only the gateway may enter, created and made durable if needed.
 fn own_folder(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Refusal> {
     match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
         Ok(()) => rustix::fs::fsync(parent).map_err(refusal)?,

@@ -1,61 +1,71 @@
-//! The walk: everything below a folder, without recursion and with an end.
+//! The walk: all entries of a folder and its subfolders, without recursion and with a limit.
 //!
-//! Takes a folder; gives what is below it, in the order of names. Promise: links are not followed, what
-//! the gateway keeps is not seen, and a walk ends after a fixed number of names however large the tree is.
+//! Takes a folder; gives its entries, sorted by name. Promise: links are not followed, entries that the gateway keeps
+//! are not seen, and a walk ends after a fixed number of names however large the tree is.
 
 use rustix::fs::{FileType, Stat};
 use sluice_core::refusal::{Code, Refusal};
 
 use super::open::kind;
-use super::roots::{Place, Scope};
-use super::sight::Sight;
+use super::roots::{OpenedRoots, RootedPath};
+use super::visibility::FolderVisibility;
 
-/// Names looked at in one walk.
+/// The most names visited in one walk.
 const VISITS: usize = 200_000;
 
-/// Something a walk came by.
+/// An entry that a walk found.
 #[derive(Debug)]
-pub(crate) struct Found {
-    pub place: Place,
-    /// The way from the folder the walk started in.
+pub(crate) struct WalkEntry {
+    pub place: RootedPath,
+    /// The path from the folder where the walk started.
     pub way: String,
     pub stat: Stat,
 }
 
-/// A walk under way.
+/// A walk in progress.
 #[derive(Debug)]
-pub(crate) struct Walk<'s> {
-    scope: &'s Scope,
-    /// What of it may be seen; everything without one.
-    sight: Option<Sight>,
+pub(crate) struct FolderWalk<'s> {
+    scope: &'s OpenedRoots,
+    /// The part of it that may be seen; everything if none is given.
+    sight: Option<FolderVisibility>,
     hidden: bool,
-    /// Folders still to be opened, and things still to be given, the next one last.
-    ahead: Vec<Found>,
+    /// Folders to open, and entries to return, the next one last.
+    ahead: Vec<WalkEntry>,
     visits_left: usize,
-    /// Whether something was left out because the walk was long enough.
+    /// Whether entries were left out because the limit was reached.
     pub cut: bool,
 }
 
-impl<'s> Walk<'s> {
-    /// Below a folder. Without `hidden`, names with a dot in front and all below them are left out.
-    pub fn below(scope: &'s Scope, place: &Place, sight: Option<Sight>, hidden: bool) -> Result<Self, Refusal> {
+impl<'s> FolderWalk<'s> {
+    /// A walk of a folder. Without `hidden`, names that begin with a dot are left out, with everything below them.
+    pub fn below(
+        scope: &'s OpenedRoots,
+        place: &RootedPath,
+        sight: Option<FolderVisibility>,
+        hidden: bool,
+    ) -> Result<Self, Refusal> {
         let mut walk = Self { scope, sight, hidden, ahead: Vec::new(), visits_left: VISITS, cut: false };
         walk.open(place, "")?;
         Ok(walk)
     }
 
-    /// Of a single file, or below a folder.
-    pub fn of(scope: &'s Scope, place: &Place, sight: Sight, hidden: bool) -> Result<Self, Refusal> {
+    /// A walk of a single file, or of a folder.
+    pub fn of(
+        scope: &'s OpenedRoots,
+        place: &RootedPath,
+        sight: FolderVisibility,
+        hidden: bool,
+    ) -> Result<Self, Refusal> {
         let stat = scope.look(place)?.ok_or_else(|| Refusal::new(Code::FilesNotFound))?;
         if kind(&stat) == FileType::Directory {
             return Self::below(scope, place, Some(sight), hidden);
         }
         scope.check_file(&stat)?;
-        let only = Found { place: place.clone(), way: place.name().to_owned(), stat };
+        let only = WalkEntry { place: place.clone(), way: place.name().to_owned(), stat };
         Ok(Self { scope, sight: Some(sight), hidden, ahead: vec![only], visits_left: VISITS, cut: false })
     }
 
-    fn open(&mut self, place: &Place, way: &str) -> Result<(), Refusal> {
+    fn open(&mut self, place: &RootedPath, way: &str) -> Result<(), Refusal> {
         let folder = self.scope.folder(place)?;
         let (entries, more) = self.scope.entries(&folder, self.visits_left)?;
         self.visits_left -= entries.len().min(self.visits_left);
@@ -63,22 +73,22 @@ impl<'s> Walk<'s> {
         for entry in entries.into_iter().rev().filter(|entry| self.hidden || !entry.name.starts_with('.')) {
             let way = if way.is_empty() { entry.name.clone() } else { format!("{way}/{}", entry.name) };
             let place = place.child(&entry.name);
-            // SECURITY: before anything of it is opened.
+            // SECURITY: checked before it is opened.
             if self.sight.as_ref().is_none_or(|sight| sight.sees(&place.path)) {
-                self.ahead.push(Found { place, way, stat: entry.stat });
+                self.ahead.push(WalkEntry { place, way, stat: entry.stat });
             }
         }
         Ok(())
     }
 }
 
-impl Iterator for Walk<'_> {
-    type Item = Found;
+impl Iterator for FolderWalk<'_> {
+    type Item = WalkEntry;
 
-    fn next(&mut self) -> Option<Found> {
+    fn next(&mut self) -> Option<WalkEntry> {
         let found = self.ahead.pop()?;
         if kind(&found.stat) == FileType::Directory {
-            // A folder that is closed to us, or gone, or a link by now, has nothing below it.
+            // A folder that is not accessible, or gone, or now a link, has no entries.
             let _ = self.open(&found.place, &found.way);
         }
         Some(found)

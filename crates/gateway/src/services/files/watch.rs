@@ -1,9 +1,8 @@
-//! Watching: changes below a folder, as they happen.
+//! Watches: changes inside a folder, as they happen.
 //!
-//! Takes a folder; gives a watch whose changes are fetched by number. Promise: a watch belongs to one
-//! agent, holds a bounded number of changes and says when it dropped some, never tells of what the
-//! gateway keeps for itself or of what the rules in force hide from its agent, and looks through the descriptor
-//! that was opened and not through a path.
+//! Takes a folder; gives a watch whose changes are fetched by number. Promise: a watch belongs to one agent, holds a
+//! limited number of changes and says when it dropped some, never reports files that the gateway keeps for itself or
+//! that the rules in force hide from its agent, and watches through the opened descriptor and not through a path.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -18,136 +17,137 @@ use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{AgentName, Clock, Timestamp};
+use sluice_core::{AgentName, Clock, UtcMillis};
 use tokio::sync::Notify;
 
-use super::arguments::{Arguments, Glob, odd};
+use super::arguments::{FileArguments, NameGlob, odd};
 use super::open::{kind, open_below};
-use super::roots::{Place, Scope, is_own};
-use super::sight::Sight;
-use super::walk::Walk;
+use super::roots::{OpenedRoots, RootedPath, is_own};
+use super::visibility::FolderVisibility;
+use super::walk::FolderWalk;
 
-/// Changes a watch holds.
+/// The most changes that a watch holds.
 const HELD: usize = 256;
-/// Watches of one agent.
+/// The most watches of one agent.
 const PER_AGENT: usize = 16;
-/// Folders below one watch.
+/// The most folders below one watch.
 const FOLDERS: usize = 8_192;
 
-/// What happened to a name.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ChangeKind {
-    /// It appeared.
+pub enum FileChangeKind {
+    /// The name appeared.
     Create,
-    /// Its content or status changed.
+    /// The content or status changed.
     Modify,
-    /// It disappeared.
+    /// The name disappeared.
     Delete,
-    /// It got or lost its name by a rename.
+    /// The name was given or removed by a rename.
     Rename,
 }
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub struct Change {
-    /// Counts the changes of the watch, from one.
+pub struct FileChange {
+    /// The number of the change in its watch, from one.
     pub number: u64,
-    /// What happened.
-    pub kind: ChangeKind,
-    /// To what.
+    /// The kind of the change.
+    pub kind: FileChangeKind,
+    /// The path that changed.
     pub path: String,
-    /// When we heard of it.
+    /// When the gateway received the change.
     #[serde(serialize_with = "in_words")]
     #[schemars(with = "String")]
-    pub at: Timestamp,
+    pub at: UtcMillis,
 }
 
-/// What a watch saw.
+/// The changes of a watch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub struct Changes {
-    /// In order.
-    pub events: Vec<Change>,
-    /// Whether changes after the number asked for were dropped because there were too many.
+pub struct FileChanges {
+    /// The changes in order.
+    pub events: Vec<FileChange>,
+    /// Whether changes after the requested number were dropped because there were too many.
     pub overflow: bool,
-    /// The number to go on after.
+    /// The number to continue after.
     pub last: u64,
 }
 
 /// All watches.
-pub(crate) struct Watches {
+pub(crate) struct FileWatchTable {
     clock: Arc<dyn Clock>,
-    table: Mutex<BTreeMap<String, Watch>>,
-    /// Something changed somewhere.
+    table: Mutex<BTreeMap<String, FileWatch>>,
+    /// Notified when any watch sees a change.
     pub heard: Arc<Notify>,
 }
 
-/// A watch to begin.
+/// The parameters of a new watch.
 #[derive(Debug)]
-pub(crate) struct Begin<'a> {
+pub(crate) struct NewFileWatch<'a> {
     pub agent: &'a AgentName,
-    pub place: Place,
+    pub place: RootedPath,
     pub watch_id: String,
-    pub arguments: Arguments<'a>,
-    /// What its agent may see below the folder.
-    pub sight: Sight,
+    pub arguments: FileArguments<'a>,
+    /// What its agent may see inside the folder.
+    pub sight: FolderVisibility,
 }
 
 #[derive(Debug)]
-struct Watch {
+struct FileWatch {
     agent: AgentName,
-    sight: Sight,
-    seen: Arc<Mutex<Seen>>,
-    /// Its own: the kernel gives one folder only one number, so shared watchers would take each other's changes.
+    sight: FolderVisibility,
+    seen: Arc<Mutex<FileWatchState>>,
+    /// A watcher of its own: the kernel gives one folder only one number, so shared watchers would take each other's
+    /// changes.
     _watcher: RecommendedWatcher,
 }
 
-/// What a watch saw, and how it looks.
+/// The state of a watch.
 #[derive(Debug)]
-struct Seen {
+struct FileWatchState {
     path: String,
-    /// The folder itself; as long as it is open, `through` is it and nothing else.
+    /// The folder itself; as long as it is open, `through` leads to it and to nothing else.
     folder: OwnedFd,
     through: PathBuf,
-    kinds: Option<Vec<ChangeKind>>,
-    glob: Option<Glob>,
-    changes: VecDeque<Change>,
+    kinds: Option<Vec<FileChangeKind>>,
+    glob: Option<NameGlob>,
+    changes: VecDeque<FileChange>,
     last: u64,
     /// The highest number that was dropped.
     dropped: u64,
 }
 
-impl fmt::Debug for Watches {
+impl fmt::Debug for FileWatchTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watches").field("table", &lock(&self.table)).finish_non_exhaustive()
     }
 }
 
-impl Watches {
+impl FileWatchTable {
     /// No watches yet.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, table: Mutex::default(), heard: Arc::default() }
     }
 
-    /// Begins a watch.
-    pub fn begin(&self, scope: &Scope, begin: Begin<'_>) -> Result<Value, Refusal> {
+    /// Starts a watch.
+    pub fn begin(&self, scope: &OpenedRoots, begin: NewFileWatch<'_>) -> Result<Value, Refusal> {
         let (place, arguments) = (&begin.place, begin.arguments);
         let recursive = arguments.flag("recursive");
         let kinds = arguments.texts("event_types").map(|words| words.into_iter().map(kind_of).collect()).transpose()?;
         let glob = arguments.glob("pattern")?;
         let folder = scope.folder(place)?;
         if recursive {
-            let mut walk = Walk::below(scope, place, None, true)?;
+            let mut walk = FolderWalk::below(scope, place, None, true)?;
             let folders = walk.by_ref().filter(|found| kind(&found.stat) == FileType::Directory).count();
             if walk.cut || folders > FOLDERS {
                 let words = "there are too many folders below this one to watch them all";
                 return Err(Refusal::new(Code::FilesTooManyWatches).with_text(words));
             }
         }
-        // SECURITY: the kernel's own name for this descriptor, so that nothing can be swapped in between.
-        // With the dot it is the folder itself; without, a link to it, which a recursive watch leaves out.
+        // SECURITY: the kernel's own name for this descriptor, so that nothing can be swapped in between. With the dot
+        // it is the folder itself; without it, a link to the folder, which a recursive watch leaves out.
         let through = PathBuf::from(format!("/proc/self/fd/{}/.", folder.as_raw_fd()));
-        let seen = Seen {
+        let seen = FileWatchState {
             path: place.path.clone(),
             folder,
             through: through.clone(),
@@ -167,15 +167,15 @@ impl Watches {
             watcher.watch(&through, mode)?;
             Ok(watcher)
         });
-        let watcher = watcher.map_err(|error| Refusal::new(Code::FilesFailed).because(error))?;
+        let watcher = watcher.map_err(|error| Refusal::new(Code::FilesFailed).with_source(error))?;
         table.insert(
             begin.watch_id.clone(),
-            Watch { agent: begin.agent.clone(), sight: begin.sight, seen, _watcher: watcher },
+            FileWatch { agent: begin.agent.clone(), sight: begin.sight, seen, _watcher: watcher },
         );
         Ok(json!({"watch_id": begin.watch_id, "path": place.path, "recursive": recursive}))
     }
 
-    fn watcher(&self, seen: Arc<Mutex<Seen>>) -> Result<RecommendedWatcher, notify::Error> {
+    fn watcher(&self, seen: Arc<Mutex<FileWatchState>>) -> Result<RecommendedWatcher, notify::Error> {
         let (clock, heard) = (Arc::clone(&self.clock), Arc::clone(&self.heard));
         let take = move |event: Result<Event, notify::Error>| {
             match event {
@@ -187,15 +187,15 @@ impl Watches {
         RecommendedWatcher::new(take, notify::Config::default().with_follow_symlinks(false))
     }
 
-    /// What a watch of this agent saw after a number, as far as the rules in force let it see that.
-    pub fn changes(&self, scope: &Scope, agent: &AgentName, watch_id: &str, after: u64) -> Option<Changes> {
+    /// The changes of this agent's watch after a number, as far as the rules in force let it see them.
+    pub fn changes(&self, scope: &OpenedRoots, agent: &AgentName, watch_id: &str, after: u64) -> Option<FileChanges> {
         let table = lock(&self.table);
         let watch = table.get(watch_id).filter(|watch| watch.agent == *agent)?;
         let sight = watch.sight.renewed(scope, self.clock.now());
         let seen = lock(&watch.seen);
         let later = seen.changes.iter().filter(|change| change.number > after);
         let events = later.filter(|change| sight.sees(&change.path)).cloned().collect();
-        Some(Changes { events, overflow: seen.dropped > after, last: seen.last.max(after) })
+        Some(FileChanges { events, overflow: seen.dropped > after, last: seen.last.max(after) })
     }
 
     /// Ends a watch of this agent.
@@ -206,8 +206,8 @@ impl Watches {
     }
 }
 
-impl Seen {
-    fn take(&mut self, event: &Event, now: Timestamp) {
+impl FileWatchState {
+    fn take(&mut self, event: &Event, now: UtcMillis) {
         let Some(kind) = change_kind(&event.kind) else { return };
         if self.kinds.as_ref().is_some_and(|kinds| !kinds.contains(&kind)) {
             return;
@@ -219,59 +219,59 @@ impl Seen {
             }
             self.last += 1;
             let path = if way.is_empty() { self.path.clone() } else { format!("{}/{way}", self.path) };
-            self.changes.push_back(Change { number: self.last, kind, path, at: now });
+            self.changes.push_back(FileChange { number: self.last, kind, path, at: now });
             if self.changes.len() > HELD {
                 self.dropped = self.changes.pop_front().map_or(self.dropped, |change| change.number);
             }
         }
     }
 
-    /// The way from the watched folder, if an agent may hear of it.
+    /// The path from the watched folder, if the agent may be told of it.
     fn way(&self, path: &Path) -> Option<String> {
         let way = path.strip_prefix(&self.through).ok()?.to_str()?;
         if way.split('/').any(is_own) {
             return None;
         }
-        // Below a folder that was swapped for a link, names are none of the agent's business.
+        // Inside a folder that was replaced by a link, names must not be shown to the agent.
         if let Some((folder, _)) = way.rsplit_once('/') {
             open_below(&self.folder, folder, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).ok()?;
         }
         Some(way.to_owned())
     }
 
-    /// The kernel lost count: so did we.
+    /// The kernel lost events, so this watch did too.
     fn lose(&mut self) {
         self.last += 1;
         self.dropped = self.last;
     }
 }
 
-fn change_kind(kind: &EventKind) -> Option<ChangeKind> {
+fn change_kind(kind: &EventKind) -> Option<FileChangeKind> {
     match kind {
         EventKind::Create(CreateKind::Any | CreateKind::File | CreateKind::Folder | CreateKind::Other) => {
-            Some(ChangeKind::Create)
+            Some(FileChangeKind::Create)
         }
-        // A rename is told twice, once for each name, and once more for both.
+        // A rename is reported twice, once for each name, and once more for both.
         EventKind::Modify(ModifyKind::Name(notify::event::RenameMode::Both)) => None,
-        EventKind::Modify(ModifyKind::Name(_)) => Some(ChangeKind::Rename),
-        EventKind::Modify(_) => Some(ChangeKind::Modify),
+        EventKind::Modify(ModifyKind::Name(_)) => Some(FileChangeKind::Rename),
+        EventKind::Modify(_) => Some(FileChangeKind::Modify),
         EventKind::Remove(RemoveKind::Any | RemoveKind::File | RemoveKind::Folder | RemoveKind::Other) => {
-            Some(ChangeKind::Delete)
+            Some(FileChangeKind::Delete)
         }
         EventKind::Any | EventKind::Access(_) | EventKind::Other => None,
     }
 }
 
-fn in_words<S: serde::Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+fn in_words<S: serde::Serializer>(at: &UtcMillis, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(at)
 }
 
-fn kind_of(word: &str) -> Result<ChangeKind, Refusal> {
+fn kind_of(word: &str) -> Result<FileChangeKind, Refusal> {
     match word {
-        "create" => Ok(ChangeKind::Create),
-        "modify" => Ok(ChangeKind::Modify),
-        "delete" => Ok(ChangeKind::Delete),
-        "rename" => Ok(ChangeKind::Rename),
+        "create" => Ok(FileChangeKind::Create),
+        "modify" => Ok(FileChangeKind::Modify),
+        "delete" => Ok(FileChangeKind::Delete),
+        "rename" => Ok(FileChangeKind::Rename),
         _ => Err(odd("event_types", "a list of `create`, `modify`, `delete` and `rename`")),
     }
 }

@@ -1,51 +1,51 @@
-//! Changing a repository: what a write will do, worked out before it does it.
+//! Repository changes: what a write will do, computed before it does it.
 //!
-//! Takes an action; gives the plan with the ref before and after, and the lines that a person is shown. Commits are made
-//! from plain objects, so that their name is known before anything is changed. Promise: a ref moves only from the
-//! state that was looked at to the one that was planned, in one step of git; whoever holds the plan can tell from the
-//! repository alone whether it happened, and has what it takes to go back.
+//! Takes an action; gives the plan with the ref before and after, and the lines that a person is shown. Commits are
+//! built from plain objects, so that their name is known before anything is changed. Promise: a ref moves only from the
+//! state that was shown to the planned one, in one step of git; with the plan, the repository alone shows whether it
+//! happened, and the plan holds what a rollback needs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
-use sluice_core::{Action, HoldId, Timestamp};
+use sluice_core::rollback::ObjectFingerprint;
+use sluice_core::{Action, HoldId, UtcMillis};
 
-use super::look::Entry;
-use super::repository::{GitStep, Repository, check_revision, is_object};
+use super::inspect::GitStatusEntry;
+use super::repository::{GitCommand, GitRepository, check_revision, is_object};
 use super::trouble;
-use crate::services::{Performed, Trouble};
+use crate::services::{CompletedWrite, WriteError};
 
-/// How the line begins that an approval is bound to.
+/// The beginning of the line that an approval is bound to.
 const BINDING: &str = "state of the repository: ";
-/// Lines of a difference that are shown.
+/// The most lines of a difference that are shown.
 const DIFF_LINES: usize = 200;
-/// Characters of one line of a difference.
+/// The most characters of one line of a difference.
 const DIFF_LINE: usize = 500;
-/// Files that are named.
+/// The most files that are named.
 const NAMED: usize = 200;
 
-/// What a write does to a repository.
+/// The kind of a repository change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
+pub(super) enum GitPlanKind {
     /// Records files.
     Commit,
-    /// Makes, moves or removes a branch; files stay as they are.
+    /// Creates, moves or removes a branch; files do not change.
     Branch,
     /// Checks another branch out.
     Switch,
-    /// Moves the branch and the files to what a remote has.
+    /// Moves the branch and the files to the state of a remote.
     Pull,
 }
 
-/// A write, worked out.
+/// A computed write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Plan {
+pub(super) struct GitPlan {
     pub v: u8,
     pub hold: HoldId,
-    pub kind: Kind,
+    pub kind: GitPlanKind,
     /// The repository's folder.
     pub path: String,
     /// The ref that is moved. For a switch: the branch that is checked out afterwards.
@@ -63,48 +63,52 @@ pub(super) struct Plan {
     /// The files of a commit.
     #[serde(default)]
     pub ways: Vec<String>,
-    /// When the commit is made.
-    pub at: Timestamp,
+    /// The time of the commit.
+    pub at: UtcMillis,
 }
 
-impl Plan {
+impl GitPlan {
     pub fn read(before: &[u8]) -> Result<Self, Refusal> {
         let plan: Self =
-            serde_json::from_slice(before).map_err(|error| Refusal::new(Code::GitFailed).because(error))?;
-        if plan.v == 1 { Ok(plan) } else { Err(Refusal::new(Code::GitFailed).because("a plan of another form")) }
+            serde_json::from_slice(before).map_err(|error| Refusal::new(Code::GitFailed).with_source(error))?;
+        if plan.v == 1 {
+            Ok(plan)
+        } else {
+            Err(Refusal::new(Code::GitFailed).with_source("a plan with an unknown format"))
+        }
     }
 
     pub fn write(&self) -> Result<Vec<u8>, Refusal> {
-        serde_json::to_vec(self).map_err(|error| Refusal::new(Code::GitFailed).because(error))
+        serde_json::to_vec(self).map_err(|error| Refusal::new(Code::GitFailed).with_source(error))
     }
 
-    /// The print of the ref with this commit.
-    pub fn print(&self, commit: Option<&str>) -> Fingerprint {
-        let what = if self.kind == Kind::Switch { "HEAD" } else { self.reference.as_str() };
-        Fingerprint::of(format!("{} {what} {}", self.path, commit.unwrap_or("absent")).as_bytes())
+    /// The fingerprint of the ref at this commit.
+    pub fn fingerprint(&self, commit: Option<&str>) -> ObjectFingerprint {
+        let what = if self.kind == GitPlanKind::Switch { "HEAD" } else { self.reference.as_str() };
+        ObjectFingerprint::of(format!("{} {what} {}", self.path, commit.unwrap_or("absent")).as_bytes())
     }
 
-    /// The print before the write.
-    pub fn before(&self) -> Fingerprint {
+    /// The fingerprint before the write.
+    pub fn before(&self) -> ObjectFingerprint {
         match self.kind {
-            Kind::Switch => self.print(self.from.as_deref()),
-            Kind::Commit | Kind::Branch | Kind::Pull => self.print(self.old.as_deref()),
+            GitPlanKind::Switch => self.fingerprint(self.from.as_deref()),
+            GitPlanKind::Commit | GitPlanKind::Branch | GitPlanKind::Pull => self.fingerprint(self.old.as_deref()),
         }
     }
 
-    /// The print after the write.
-    pub fn after(&self) -> Fingerprint {
+    /// The fingerprint after the write.
+    pub fn after(&self) -> ObjectFingerprint {
         match self.kind {
-            Kind::Switch => self.print(Some(&self.reference)),
-            Kind::Commit | Kind::Branch | Kind::Pull => self.print(self.new.as_deref()),
+            GitPlanKind::Switch => self.fingerprint(Some(&self.reference)),
+            GitPlanKind::Commit | GitPlanKind::Branch | GitPlanKind::Pull => self.fingerprint(self.new.as_deref()),
         }
     }
 }
 
-/// What an action finds: the plan, and the lines for people. The last line is the one that an approval is bound to.
+/// The result of computing an action: the plan, and the lines for people. An approval is bound to the last line.
 #[derive(Debug)]
-pub(super) struct WorkedOut {
-    pub plan: Plan,
+pub(super) struct PreparedGitPlan {
+    pub plan: GitPlan,
     pub lines: Vec<String>,
 }
 
@@ -112,7 +116,7 @@ fn text<'a>(action: &'a Action, name: &str) -> Option<&'a str> {
     action.arguments().get(name).and_then(Value::as_str)
 }
 
-/// The whole name of a branch.
+/// The full name of a branch.
 pub(super) fn branch_ref(name: &str) -> Result<String, Refusal> {
     let name = check_revision(name)?;
     if name.contains(['~', '^', '@']) || name.ends_with(['/', '.']) || name.ends_with(".lock") || name == "HEAD" {
@@ -121,13 +125,18 @@ pub(super) fn branch_ref(name: &str) -> Result<String, Refusal> {
     Ok(format!("refs/heads/{name}"))
 }
 
-impl Repository<'_> {
-    /// Works a write out. Changes nothing in the repository.
-    pub(super) async fn work_out(&self, action: &Action, hold: HoldId, now: Timestamp) -> Result<WorkedOut, Refusal> {
-        let blank = Plan {
+impl GitRepository<'_> {
+    /// Computes a write. Changes nothing in the repository.
+    pub(super) async fn work_out(
+        &self,
+        action: &Action,
+        hold: HoldId,
+        now: UtcMillis,
+    ) -> Result<PreparedGitPlan, Refusal> {
+        let blank = GitPlan {
             v: 1,
             hold,
-            kind: Kind::Branch,
+            kind: GitPlanKind::Branch,
             path: self.folder.path.clone(),
             reference: String::new(),
             from: None,
@@ -147,13 +156,13 @@ impl Repository<'_> {
         }
     }
 
-    async fn plan_pull(&self, blank: Plan) -> Result<WorkedOut, Refusal> {
+    async fn plan_pull(&self, blank: GitPlan) -> Result<PreparedGitPlan, Refusal> {
         let reference = self.current_branch().await?;
         let old = self.commit_of("HEAD").await?;
         let shown = old.as_deref().unwrap_or("none");
         let lines =
             vec![format!("repository {}, {reference}", self.folder.path), format!("{BINDING}{reference} at {shown}")];
-        Ok(WorkedOut { plan: Plan { kind: Kind::Pull, reference, old, ..blank }, lines })
+        Ok(PreparedGitPlan { plan: GitPlan { kind: GitPlanKind::Pull, reference, old, ..blank }, lines })
     }
 
     pub(super) async fn current_branch(&self) -> Result<String, Refusal> {
@@ -162,7 +171,7 @@ impl Repository<'_> {
     }
 
     /// The files that a commit records.
-    async fn recorded(&self, action: &Action) -> Result<Vec<Entry>, Refusal> {
+    async fn recorded(&self, action: &Action) -> Result<Vec<GitStatusEntry>, Refusal> {
         let mut entries = self.status().await?.entries;
         entries.retain(|entry| !entry.is_repository);
         let Some(files) = action.arguments().get("files").and_then(Value::as_array) else { return Ok(entries) };
@@ -188,7 +197,8 @@ impl Repository<'_> {
         Ok(entries)
     }
 
-    /// Variables of a run that works on an index of its own. Unless it is for good, objects stay out of the repository.
+    /// Environment variables for a run with an index of its own. Unless `for_good` is set, objects stay out of the
+    /// repository.
     fn apart(&self, for_good: bool) -> Vec<(&'static str, String)> {
         let work = self.scratch.work();
         let mut variables = vec![("GIT_INDEX_FILE", work.join("index").display().to_string())];
@@ -201,29 +211,33 @@ impl Repository<'_> {
 
     /// The tree of the last commit with these files as they are on the disk.
     async fn tree_of(&self, old: Option<&str>, ways: &[String], for_good: bool) -> Result<String, Refusal> {
-        let step = |args: &[&str]| GitStep {
+        let step = |args: &[&str]| GitCommand {
             variables: self.apart(for_good),
             writes: for_good,
-            ..GitStep::new(args.iter().copied())
+            ..GitCommand::new(args.iter().copied())
         };
-        // What is left of an index that was made before is replaced.
-        self.done(step(&["read-tree", old.unwrap_or_else(|| self.empty_tree())])).await.or_else(|refused| {
-            // A tree that nobody has stored yet is still the empty one.
+        // The rest of an earlier index is replaced.
+        self.run_checked(step(&["read-tree", old.unwrap_or_else(|| self.empty_tree())])).await.or_else(|refused| {
+            // The empty tree is valid even if it was never stored.
             if old.is_none() { Ok(Vec::new()) } else { Err(refused) }
         })?;
         let mut input = ways.join("\0").into_bytes();
         input.push(0);
         let add = step(&["add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul"]);
-        self.done(GitStep { input, ..add }).await?;
+        self.run_checked(GitCommand { input, ..add }).await?;
         self.object(step(&["write-tree"])).await
     }
 
-    async fn object(&self, step: GitStep) -> Result<String, Refusal> {
+    async fn object(&self, step: GitCommand) -> Result<String, Refusal> {
         let id = self.line(step).await?;
-        if is_object(&id) { Ok(id) } else { Err(Refusal::new(Code::GitFailed).because("not the name of an object")) }
+        if is_object(&id) {
+            Ok(id)
+        } else {
+            Err(Refusal::new(Code::GitFailed).with_source("not the name of an object"))
+        }
     }
 
-    async fn plan_commit(&self, action: &Action, blank: Plan) -> Result<WorkedOut, Refusal> {
+    async fn plan_commit(&self, action: &Action, blank: GitPlan) -> Result<PreparedGitPlan, Refusal> {
         self.author(action)?;
         let reference = self.current_branch().await?;
         let old = self.commit_of("HEAD").await?;
@@ -247,15 +261,16 @@ impl Repository<'_> {
             lines.extend(shown_difference(&found.parts, found.is_cut));
         }
         lines.push(format!("{BINDING}{reference} at {}, tree {tree}", old.as_deref().unwrap_or("none")));
-        let plan = Plan { kind: Kind::Commit, reference, old, tree: Some(tree), ways, ..blank };
+        let plan = GitPlan { kind: GitPlanKind::Commit, reference, old, tree: Some(tree), ways, ..blank };
         let new = self.commit_object(action, &plan, false).await?;
-        Ok(WorkedOut { plan: Plan { new: Some(new), ..plan }, lines })
+        Ok(PreparedGitPlan { plan: GitPlan { new: Some(new), ..plan }, lines })
     }
 
-    /// Whether the empty tree can be compared with here.
+    /// Whether git can compare with the empty tree here.
     async fn has_empty_tree(&self) -> Result<bool, Refusal> {
-        let step = GitStep { variables: self.apart(false), ..GitStep::new(["cat-file", "-e", self.empty_tree()]) };
-        Ok(self.tried(step).await?.is_success())
+        let step =
+            GitCommand { variables: self.apart(false), ..GitCommand::new(["cat-file", "-e", self.empty_tree()]) };
+        Ok(self.run_any_exit(step).await?.is_success())
     }
 
     fn author(&self, action: &Action) -> Result<(String, String), Refusal> {
@@ -271,8 +286,8 @@ impl Repository<'_> {
         }
     }
 
-    /// The commit of a plan. Its name follows from the plan alone.
-    async fn commit_object(&self, action: &Action, plan: &Plan, for_good: bool) -> Result<String, Refusal> {
+    /// The commit of a plan. Its name depends only on the plan.
+    async fn commit_object(&self, action: &Action, plan: &GitPlan, for_good: bool) -> Result<String, Refusal> {
         let (name, mail) = self.author(action)?;
         let at = format!("@{} +0000", plan.at.as_millis() / 1000);
         let mut variables = self.apart(for_good);
@@ -293,11 +308,11 @@ impl Repository<'_> {
         args.extend(["-F", "-"]);
         let mut message = text(action, "message").unwrap_or_default().trim_end().to_owned();
         message.push('\n');
-        let step = GitStep { variables, input: message.into_bytes(), writes: for_good, ..GitStep::new(args) };
+        let step = GitCommand { variables, input: message.into_bytes(), writes: for_good, ..GitCommand::new(args) };
         self.object(step).await
     }
 
-    async fn plan_create(&self, action: &Action, blank: Plan) -> Result<WorkedOut, Refusal> {
+    async fn plan_create(&self, action: &Action, blank: GitPlan) -> Result<PreparedGitPlan, Refusal> {
         let reference = branch_ref(text(action, "name").ok_or_else(no_name)?)?;
         if self.commit_of(&reference).await?.is_some() {
             return Err(Refusal::new(Code::GitExists));
@@ -305,10 +320,10 @@ impl Repository<'_> {
         let start = check_revision(text(action, "start_point").unwrap_or("HEAD"))?;
         let new = self.commit_of(start).await?.ok_or_else(|| Refusal::new(Code::GitUnknownRevision))?;
         let lines = vec![format!("new branch in {}", self.folder.path), format!("{BINDING}{reference} will be {new}")];
-        Ok(WorkedOut { plan: Plan { reference, new: Some(new), ..blank }, lines })
+        Ok(PreparedGitPlan { plan: GitPlan { reference, new: Some(new), ..blank }, lines })
     }
 
-    async fn plan_delete(&self, action: &Action, blank: Plan) -> Result<WorkedOut, Refusal> {
+    async fn plan_delete(&self, action: &Action, blank: GitPlan) -> Result<PreparedGitPlan, Refusal> {
         let reference = branch_ref(text(action, "name").ok_or_else(no_name)?)?;
         let old = self.commit_of(&reference).await?.ok_or_else(|| Refusal::new(Code::GitUnknownRevision))?;
         if self.head_branch().await?.as_deref() == Some(reference.as_str()) {
@@ -316,10 +331,10 @@ impl Repository<'_> {
         }
         let lines =
             vec![format!("deletes a branch of {}", self.folder.path), format!("{BINDING}{reference} was {old}")];
-        Ok(WorkedOut { plan: Plan { reference, old: Some(old), ..blank }, lines })
+        Ok(PreparedGitPlan { plan: GitPlan { reference, old: Some(old), ..blank }, lines })
     }
 
-    async fn plan_switch(&self, action: &Action, blank: Plan) -> Result<WorkedOut, Refusal> {
+    async fn plan_switch(&self, action: &Action, blank: GitPlan) -> Result<PreparedGitPlan, Refusal> {
         let reference = branch_ref(text(action, "name").ok_or_else(no_name)?)?;
         let from = self.current_branch().await?;
         let unknown = || Refusal::new(Code::GitUnknownRevision);
@@ -329,25 +344,26 @@ impl Repository<'_> {
         let mut lines = vec![format!("checks {reference} out in {}, replacing {} files", self.folder.path, ways.len())];
         lines.extend(ways.iter().take(NAMED).map(|way| format!("file {way}")));
         lines.push(format!("{BINDING}{from} at {old}, {reference} at {new}"));
-        let plan = Plan { kind: Kind::Switch, reference, from: Some(from), old: Some(old), new: Some(new), ..blank };
-        Ok(WorkedOut { plan, lines })
+        let plan =
+            GitPlan { kind: GitPlanKind::Switch, reference, from: Some(from), old: Some(old), new: Some(new), ..blank };
+        Ok(PreparedGitPlan { plan, lines })
     }
 
-    /// The files that differ between two commits. Refuses those that the agent may not have replaced.
+    /// The files that differ between two commits. Refuses files that the agent may not replace.
     pub(super) async fn replaced(&self, action: &Action, old: &str, new: &str) -> Result<Vec<String>, Refusal> {
         let args = ["diff-tree", "-r", "--name-only", "-z", "--no-renames", "--no-commit-id", old, new];
-        let said = self.done(GitStep { most: Some(8 << 20), ..GitStep::new(args) }).await?;
+        let said = self.run_checked(GitCommand { most: Some(8 << 20), ..GitCommand::new(args) }).await?;
         let ways: Vec<String> =
             String::from_utf8_lossy(&said).split('\0').filter(|way| !way.is_empty()).map(str::to_owned).collect();
         self.git.files.may_replace(action, &self.folder, &ways).map(|()| ways)
     }
 
-    /// Does what a plan says.
-    pub(super) async fn carry_out(&self, action: &Action, plan: &Plan) -> Result<Performed, Trouble> {
+    /// Carries a plan out.
+    pub(super) async fn carry_out(&self, action: &Action, plan: &GitPlan) -> Result<CompletedWrite, WriteError> {
         let (old, new) = (plan.old.as_deref(), plan.new.as_deref());
         match plan.kind {
-            Kind::Commit => {
-                let changed = || Trouble::Refused(Refusal::new(Code::FilesChanged));
+            GitPlanKind::Commit => {
+                let changed = || WriteError::Refused(Refusal::new(Code::FilesChanged));
                 let tree = self.tree_of(old, &plan.ways, true).await.map_err(trouble)?;
                 if plan.tree.as_deref() != Some(tree.as_str()) {
                     return Err(changed());
@@ -356,27 +372,27 @@ impl Repository<'_> {
                 if new != Some(commit.as_str()) {
                     return Err(changed());
                 }
-                // The index of the people who work here: what was recorded is no longer shown as changed.
+                // Updates the index of the people who work here, so that recorded files are no longer shown as changed.
                 let mut input = plan.ways.join("\0").into_bytes();
                 input.push(0);
-                let add = GitStep::new(["add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul"]).writing();
-                self.done(GitStep { input, ..add }).await.map_err(trouble)?;
+                let add = GitCommand::new(["add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul"]).writing();
+                self.run_checked(GitCommand { input, ..add }).await.map_err(trouble)?;
                 self.move_ref(&plan.reference, old, new).await?;
             }
-            Kind::Branch => self.move_ref(&plan.reference, old, new).await?,
-            Kind::Switch => {
+            GitPlanKind::Branch => self.move_ref(&plan.reference, old, new).await?,
+            GitPlanKind::Switch => {
                 self.move_files(old.unwrap_or_default(), new.unwrap_or_default()).await?;
                 self.point_head(&plan.reference).await?;
             }
-            Kind::Pull => return Err(Trouble::refused(Code::GatewayUnsupported)),
+            GitPlanKind::Pull => return Err(WriteError::refused(Code::GatewayUnsupported)),
         }
         Ok(self.performed(plan))
     }
 
-    /// What the agent is told of a plan that was carried out.
-    pub(super) fn performed(&self, plan: &Plan) -> Performed {
+    /// The answer to the agent for a plan that was carried out.
+    pub(super) fn performed(&self, plan: &GitPlan) -> CompletedWrite {
         let short = plan.reference.strip_prefix("refs/heads/").unwrap_or(&plan.reference);
-        Performed {
+        CompletedWrite {
             receipt: format!("{} {}", plan.reference, plan.new.as_deref().unwrap_or("deleted")),
             result: json!({"path": plan.path, "branch": short, "before": plan.old, "commit": plan.new,
                            "files": plan.ways.len()}),
@@ -385,19 +401,19 @@ impl Repository<'_> {
         }
     }
 
-    /// Takes back what a plan did.
-    pub(super) async fn take_back(&self, plan: &Plan) -> Result<(), Trouble> {
+    /// Rolls a plan back.
+    pub(super) async fn take_back(&self, plan: &GitPlan) -> Result<(), WriteError> {
         let (old, new) = (plan.old.as_deref(), plan.new.as_deref());
         match plan.kind {
-            // The files stay as they are, so that nothing anybody wrote is lost.
-            Kind::Commit | Kind::Branch => self.move_ref(&plan.reference, new, old).await,
-            Kind::Switch => {
+            // The files stay as they are, so that no work is lost.
+            GitPlanKind::Commit | GitPlanKind::Branch => self.move_ref(&plan.reference, new, old).await,
+            GitPlanKind::Switch => {
                 self.move_files(new.unwrap_or_default(), old.unwrap_or_default()).await?;
                 self.point_head(plan.from.as_deref().unwrap_or_default()).await
             }
-            Kind::Pull => {
+            GitPlanKind::Pull => {
                 let (Some(old), Some(new)) = (old, new) else {
-                    return Err(Trouble::refused(Code::RollbackIrreversible));
+                    return Err(WriteError::refused(Code::RollbackIrreversible));
                 };
                 self.move_files(new, old).await?;
                 self.move_ref(&plan.reference, Some(new), Some(old)).await
@@ -406,48 +422,48 @@ impl Repository<'_> {
     }
 
     /// Moves a ref from one commit to another in one step, or not at all.
-    pub(super) async fn move_ref(&self, name: &str, old: Option<&str>, new: Option<&str>) -> Result<(), Trouble> {
+    pub(super) async fn move_ref(&self, name: &str, old: Option<&str>, new: Option<&str>) -> Result<(), WriteError> {
         let none = self.no_object();
         let args = match new {
             Some(new) => vec!["update-ref", "-m", "sluicegate", name, new, old.unwrap_or(&none)],
             None => vec!["update-ref", "-d", name, old.unwrap_or(&none)],
         };
-        let outcome = self.tried(GitStep::new(args).writing()).await;
+        let outcome = self.run_any_exit(GitCommand::new(args).writing()).await;
         match outcome {
             Ok(outcome) if outcome.is_success() => Ok(()),
-            Ok(_) => Err(Trouble::refused(Code::FilesChanged)),
-            Err(_) => Err(Trouble::Unclear),
+            Ok(_) => Err(WriteError::refused(Code::FilesChanged)),
+            Err(_) => Err(WriteError::Unclear),
         }
     }
 
-    /// Replaces the files of one commit by those of another; refuses to overwrite what is not committed.
-    pub(super) async fn move_files(&self, old: &str, new: &str) -> Result<(), Trouble> {
-        // The index knows files by owner and time as whoever wrote it last saw them; in here owners have other numbers.
-        // Files that really differ stay so, and are refused by the next step.
-        let _refreshed = self.tried(GitStep::new(["update-index", "-q", "--refresh"]).writing()).await;
-        let outcome = self.tried(GitStep::new(["read-tree", "-m", "-u", old, new]).writing()).await;
+    /// Replaces the files of one commit by those of another; refuses to overwrite uncommitted changes.
+    pub(super) async fn move_files(&self, old: &str, new: &str) -> Result<(), WriteError> {
+        // The index stores owner and time of files as another user saw them; in the sandbox owners have other numbers.
+        // Files that really differ stay different, and the next step refuses them.
+        let _refreshed = self.run_any_exit(GitCommand::new(["update-index", "-q", "--refresh"]).writing()).await;
+        let outcome = self.run_any_exit(GitCommand::new(["read-tree", "-m", "-u", old, new]).writing()).await;
         match outcome {
             Ok(outcome) if outcome.is_success() => Ok(()),
-            Ok(_) => Err(Trouble::refused(Code::GitConflict)),
-            Err(_) => Err(Trouble::Unclear),
+            Ok(_) => Err(WriteError::refused(Code::GitConflict)),
+            Err(_) => Err(WriteError::Unclear),
         }
     }
 
-    async fn point_head(&self, reference: &str) -> Result<(), Trouble> {
-        let step = GitStep::new(["symbolic-ref", "-m", "sluicegate", "HEAD", reference]).writing();
-        match self.tried(step).await {
+    async fn point_head(&self, reference: &str) -> Result<(), WriteError> {
+        let step = GitCommand::new(["symbolic-ref", "-m", "sluicegate", "HEAD", reference]).writing();
+        match self.run_any_exit(step).await {
             Ok(outcome) if outcome.is_success() => Ok(()),
-            Ok(_) | Err(_) => Err(Trouble::Unclear),
+            Ok(_) | Err(_) => Err(WriteError::Unclear),
         }
     }
 
-    /// The print of what a plan is about, as it is now.
-    pub(super) async fn present(&self, plan: &Plan) -> Result<Fingerprint, Refusal> {
+    /// The fingerprint of a plan's object, as it is now.
+    pub(super) async fn present(&self, plan: &GitPlan) -> Result<ObjectFingerprint, Refusal> {
         let now = match plan.kind {
-            Kind::Switch => self.head_branch().await?,
-            Kind::Commit | Kind::Branch | Kind::Pull => self.commit_of(&plan.reference).await?,
+            GitPlanKind::Switch => self.head_branch().await?,
+            GitPlanKind::Commit | GitPlanKind::Branch | GitPlanKind::Pull => self.commit_of(&plan.reference).await?,
         };
-        Ok(plan.print(now.as_deref()))
+        Ok(plan.fingerprint(now.as_deref()))
     }
 }
 

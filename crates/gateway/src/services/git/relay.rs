@@ -1,8 +1,8 @@
-//! The way from git to its remote: one port in its own network, behind which egress speaks for it.
+//! The relay from git to its remote: one port in git's own network namespace; egress sends the requests.
 //!
-//! Takes the plain requests of git's protocol over HTTP; gives the answers of the one repository that the call names. Git
-//! holds no credential and knows no host. Promise: nothing but the four requests of the protocol, to this one
-//! address, through a connection that the operator opened for git; the credential is added by egress and never seen here.
+//! Takes the plain HTTP requests of git's protocol; gives the answers of the one repository that the call names. Git
+//! holds no credential and knows no host. Promise: only the four requests of the protocol, only to this address,
+//! through a connection that the operator opened for git; egress adds the credential, which is never seen here.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -21,33 +21,33 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::egress::{self, Connection, Egress};
-use crate::programs::{ProgramFailure, ProgramOutcome, ProgramTask, run};
-use crate::workers::{Network, NetworkIsolation, Workers};
+use crate::egress::{self, Egress, EgressConnection};
+use crate::programs::{ProgramOutcome, ProgramTask, ProgramTaskError, run};
+use crate::workers::{GatewayWorkers, NetworkIsolation, ThirdPartyNetwork};
 
-/// The port inside a network namespace. Nothing else listens there.
+/// The port inside the network namespace. Nothing else listens there.
 const PORT: u16 = 3128;
-/// The largest request of git.
+/// The largest request of git, in bytes.
 const LARGEST: usize = 32 << 20;
-/// Headers of git that go along.
+/// The headers of git that are passed on.
 const ALONG: [&str; 4] = ["accept", "content-type", "content-encoding", "git-protocol"];
 
-/// The way to one remote repository.
-pub(super) struct Relay {
+/// The relay to one remote repository.
+pub(super) struct GitHttpRelay {
     egress: Arc<Egress>,
-    connection: Arc<Connection>,
+    connection: Arc<EgressConnection>,
     /// The address of the repository, without a slash at its end.
     url: String,
     capability: String,
     by: Actor,
-    /// Why the last request was refused here, if one was.
+    /// The reason why the last request was refused here, if it was.
     refused: Mutex<Option<Refusal>>,
 }
 
-impl Relay {
+impl GitHttpRelay {
     pub(super) fn new(
         egress: &Arc<Egress>,
-        connection: Arc<Connection>,
+        connection: Arc<EgressConnection>,
         url: &str,
         capability: &str,
         by: Actor,
@@ -57,31 +57,31 @@ impl Relay {
         Self { egress: Arc::clone(egress), connection, url, capability, by, refused: Mutex::default() }
     }
 
-    /// Why egress refused a request, if it did.
+    /// The reason why egress refused a request, if it did.
     pub(super) fn why(&self) -> Option<Refusal> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Runs git with its one port open. `{remote}` in its arguments is where it finds its remote.
+    /// Runs git with its one port open. `{remote}` in its arguments is replaced by the address of the relay.
     pub(super) async fn run(
         self: Arc<Self>,
-        workers: &Arc<Workers>,
+        workers: &Arc<GatewayWorkers>,
         mut task: ProgramTask,
-    ) -> Result<Result<ProgramOutcome, ProgramFailure>, Refusal> {
-        let failed = |error: std::io::Error| Refusal::new(Code::GitFailed).because(error);
+    ) -> Result<Result<ProgramOutcome, ProgramTaskError>, Refusal> {
+        let failed = |error: std::io::Error| Refusal::new(Code::GitFailed).with_source(error);
         let isolation = workers.network_isolation();
-        let isolation = isolation.map_err(|why| Refusal::new(Code::GitRemoteNotAllowed).because(why))?;
+        let isolation = isolation.map_err(|why| Refusal::new(Code::GitRemoteNotAllowed).with_source(why))?;
         let (hand, handed) = oneshot::channel::<OwnedFd>();
         let (mut own, mut port) = (None, PORT);
         match isolation {
             NetworkIsolation::Namespace => {
-                task.terms.network = Network::OwnNamespace { port };
+                task.terms.network = ThirdPartyNetwork::OwnNamespace { port };
                 task.listener = Some(Box::new(move |socket| drop(hand.send(socket))));
             }
             NetworkIsolation::FiltersOnly => {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
                 port = listener.local_addr().map_err(failed)?.port();
-                (task.terms.network, own) = (Network::MachinePort { port }, Some(listener));
+                (task.terms.network, own) = (ThirdPartyNetwork::MachinePort { port }, Some(listener));
             }
         }
         let remote = format!("http://127.0.0.1:{port}/r");
@@ -116,7 +116,7 @@ impl Relay {
             "/git-upload-pack" | "/git-receive-pack" => method == Method::POST,
             _ => false,
         };
-        // SECURITY: what only fetches is given no way to publish.
+        // SECURITY: a call that only fetches gets no way to publish.
         if !is_ours || (wanted.ends_with("git-receive-pack") && self.capability != "git.push") {
             return plain(403, Bytes::new());
         }
@@ -129,7 +129,8 @@ impl Relay {
         let Ok(body) = Limited::new(request.into_body(), LARGEST).collect().await else {
             return plain(413, Bytes::new());
         };
-        let request = egress::Request { method, url, headers, body: body.to_bytes(), follow: false, timeout: None };
+        let request =
+            egress::EgressRequest { method, url, headers, body: body.to_bytes(), follow: false, timeout: None };
         match self.egress.request(&self.connection, &self.capability, self.by.clone(), request).await {
             Ok(answer) => {
                 let kind = answer.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
@@ -137,7 +138,7 @@ impl Relay {
                 if let Some(value) = kind.and_then(|(_, value)| http::HeaderValue::from_str(value).ok()) {
                     response.headers_mut().insert(http::header::CONTENT_TYPE, value);
                 }
-                // A challenge would make git look for a credential, and there is none for it.
+                // An authentication challenge would make git look for a credential, and it has none.
                 response
             }
             Err(no) => {
@@ -154,8 +155,8 @@ fn plain(status: u16, body: Bytes) -> Response<Full<Bytes>> {
     response
 }
 
-/// Answers until it is dropped.
-async fn serve(listener: TcpListener, relay: Arc<Relay>) {
+/// Answers requests until it is dropped.
+async fn serve(listener: TcpListener, relay: Arc<GitHttpRelay>) {
     let mut lines = JoinSet::new();
     while let Ok((line, _)) = listener.accept().await {
         while lines.try_join_next().is_some() {}
@@ -165,7 +166,7 @@ async fn serve(listener: TcpListener, relay: Arc<Relay>) {
                 let relay = Arc::clone(&relay);
                 async move { Ok::<_, Infallible>(relay.answer(request).await) }
             });
-            // A line that breaks ends with its program.
+            // A connection that breaks ends with its program.
             let _over = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(line), answer).await;
         });
     }

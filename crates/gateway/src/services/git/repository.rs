@@ -1,9 +1,9 @@
-//! A repository as the real git program sees it from inside its jail.
+//! Repositories: runs the real git program on one, inside a sandbox.
 //!
-//! Takes a folder below an opened one; gives a way to run git on it. Promise: git never reads the configuration, the hooks or
-//! the attributes file of the repository. It is given a folder of our own as the place of shared files, with a
-//! configuration that the gateway wrote and links to refs, and executes nothing but its own programs. Of the
-//! repository's configuration a few values are taken over as data, each checked.
+//! Takes a folder inside an opened one; gives a way to run git on it. Promise: git never reads the configuration, the
+//! hooks or the attributes file of the repository. It gets a folder of the gateway as the place of shared files, with a
+//! configuration that the gateway wrote and links to refs, and executes only its own programs. A few values of the
+//! repository's configuration are taken over as data, each checked.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,23 +14,23 @@ use std::path::{Path, PathBuf};
 use sluice_core::Action;
 use sluice_core::refusal::{Code, Refusal};
 
-use super::Git;
-use super::relay::Relay;
-use crate::programs::{ProgramFailure, ProgramOutcome, ProgramTask, find, run};
+use super::GitService;
+use super::relay::GitHttpRelay;
+use crate::programs::{ProgramOutcome, ProgramTask, ProgramTaskError, find, run};
 use crate::services::files::HostedFolder;
-use crate::workers::{Network, PinnedFolder, Profile, Terms};
+use crate::workers::{PinnedFolder, ThirdPartyNetwork, ThirdPartyProfile, ThirdPartyTerms};
 
-/// Largest file that git writes.
+/// The largest file that git writes, in bytes.
 const FILE_BYTES: u64 = 1 << 30;
-/// Processes of one step.
+/// The most processes of one step.
 const PROCESSES: u64 = 64;
-/// Processor time of one step.
+/// The most processor time of one step.
 const PROCESSOR_SECONDS: u64 = 60;
-/// Most bytes of a repository's configuration.
+/// The largest configuration of a repository, in bytes.
 const CONFIGURATION: usize = 256 << 10;
-/// Shared files that git finds where the repository has them. Hooks, configuration and attributes are not among them.
+/// Shared files that git finds in the repository itself. Hooks, configuration and attributes are not among them.
 const LINKED: [&str; 4] = ["refs", "packed-refs", "logs", "shallow"];
-/// Settings that say how files are stored, and the values that are taken over.
+/// Settings that say how files are stored, and the values that are accepted.
 const TAKEN_OVER: [(&str, &[&str]); 6] = [
     ("core.filemode", &["true", "false"]),
     ("core.symlinks", &["true", "false"]),
@@ -39,8 +39,8 @@ const TAKEN_OVER: [(&str, &[&str]); 6] = [
     ("core.eol", &["lf", "crlf", "native"]),
     ("core.precomposeunicode", &["true", "false"]),
 ];
-/// What holds for every repository. The repository's own configuration is not read, so that none of this is a list of
-/// what to forbid: it is a second lock, and switches off what git does unasked.
+/// The settings for every repository. The repository's own configuration is not read, so this is not a deny list but a
+/// second safeguard: it disables what git does by itself.
 const SETTINGS: &str = "\
 [core]\n\tbare = false\n\thooksPath = /dev/null\n\tfsmonitor = false\n\tuntrackedCache = false\n\tattributesFile = /dev/null\n\
 \texcludesFile = /dev/null\n\tquotePath = false\n\tpager = cat\n\teditor = false\n\tsshCommand = false\n\
@@ -49,15 +49,15 @@ const SETTINGS: &str = "\
 [fetch]\n\trecurseSubmodules = false\n\tfsckObjects = true\n[push]\n\trecurseSubmodules = no\n\tgpgSign = false\n\
 [commit]\n\tgpgSign = false\n[tag]\n\tgpgSign = false\n[log]\n\tshowSignature = false\n[http]\n\tfollowRedirects = false\n";
 
-/// A folder of the gateway that is gone when this is dropped.
+/// A temporary folder of the gateway, deleted when dropped.
 #[derive(Debug)]
-pub(super) struct Scratch(PathBuf);
+pub(super) struct GitScratchFolder(PathBuf);
 
-impl Scratch {
+impl GitScratchFolder {
     fn new(path: PathBuf) -> Result<Self, Refusal> {
         for folder in ["common/info", "work/objects"] {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(path.join(folder));
-            made.map_err(|error| Refusal::new(Code::GitFailed).because(error))?;
+            made.map_err(|error| Refusal::new(Code::GitFailed).with_source(error))?;
         }
         Ok(Self(path))
     }
@@ -66,13 +66,13 @@ impl Scratch {
         self.0.join("common")
     }
 
-    /// Where git may write what is not for the repository.
+    /// The folder where git may write files that are not for the repository.
     pub(super) fn work(&self) -> PathBuf {
         self.0.join("work")
     }
 }
 
-impl Drop for Scratch {
+impl Drop for GitScratchFolder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             tracing::warn!("a folder of a finished call of git could not be removed: {error}");
@@ -80,67 +80,67 @@ impl Drop for Scratch {
     }
 }
 
-/// What is taken over from the configuration of a repository, as data.
+/// The values taken over from the configuration of a repository, as data.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RepositorySettings {
     /// `user.name` and `user.email`.
     pub author: (Option<String>, Option<String>),
     /// The address of each remote.
     pub remotes: BTreeMap<String, String>,
-    /// Settings about how files are stored, by key.
+    /// Settings for how files are stored, by key.
     stored: BTreeMap<&'static str, String>,
-    /// Whether names of objects are SHA-256.
+    /// Whether object names are SHA-256.
     pub sha256: bool,
 }
 
 /// One run of git.
 #[derive(Default)]
-pub(super) struct GitStep {
-    /// Its arguments.
+pub(super) struct GitCommand {
+    /// The arguments.
     pub args: Vec<String>,
-    /// What it reads.
+    /// The standard input.
     pub input: Vec<u8>,
-    /// Variables beside those of every run.
+    /// Additional environment variables.
     pub variables: Vec<(&'static str, String)>,
     /// Whether it may change the repository.
     pub writes: bool,
-    /// Most bytes of its output, if not as configured.
+    /// The largest output in bytes, if it differs from the configured one.
     pub most: Option<usize>,
-    /// The way to its remote.
-    pub relay: Option<std::sync::Arc<Relay>>,
+    /// The relay to its remote.
+    pub relay: Option<std::sync::Arc<GitHttpRelay>>,
 }
 
-impl GitStep {
-    /// A run with these arguments that changes nothing.
+impl GitCommand {
+    /// A step with these arguments that changes nothing.
     pub fn new<I: IntoIterator<Item = S>, S: Into<String>>(args: I) -> Self {
         Self { args: args.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// The same, and it may change the repository.
+    /// The same step, but it may change the repository.
     pub fn writing(self) -> Self {
         Self { writes: true, ..self }
     }
 }
 
-/// A repository that is worked on.
-pub(super) struct Repository<'g> {
-    pub git: &'g Git,
+/// An opened repository.
+pub(super) struct GitRepository<'g> {
+    pub git: &'g GitService,
     pub folder: HostedFolder,
     pub settings: RepositorySettings,
-    pub scratch: Scratch,
+    pub scratch: GitScratchFolder,
     program: PathBuf,
     programs: PathBuf,
 }
 
-impl Git {
-    /// The program, and the folder of the programs that belong to it.
+impl GitService {
+    /// The path of git, and the folder of its own programs.
     pub(super) async fn installed(&self) -> Result<(PathBuf, PathBuf), Refusal> {
         let named = self.settings.program.as_deref().map_or("git", |path| path.to_str().unwrap_or_default());
         let program = find(named).ok_or_else(|| Refusal::new(Code::GitNotInstalled))?;
         let folder = self.programs.get_or_try_init(|| async {
             let mut terms = self.terms(&program, Path::new("/"));
             terms.arguments = vec!["--exec-path".into()];
-            let outcome = self.run(terms, GitStep::default()).await?;
+            let outcome = self.run(terms, GitCommand::default()).await?;
             let text = String::from_utf8(outcome.output).unwrap_or_default();
             let folder = PathBuf::from(text.trim());
             if outcome.complaints.is_empty() && folder.is_absolute() && folder.is_dir() {
@@ -152,8 +152,8 @@ impl Git {
         Ok((program.clone(), folder.await?.clone()))
     }
 
-    fn terms(&self, program: &Path, folder: &Path) -> Terms {
-        Terms {
+    fn terms(&self, program: &Path, folder: &Path) -> ThirdPartyTerms {
+        ThirdPartyTerms {
             program: program.to_path_buf(),
             arguments: Vec::new(),
             environment: Vec::new(),
@@ -162,17 +162,17 @@ impl Git {
             look: Vec::new(),
             write: Vec::new(),
             pinned: Vec::new(),
-            network: Network::None,
+            network: ThirdPartyNetwork::None,
             memory: self.settings.memory.as_bytes(),
             file_bytes: FILE_BYTES,
             processes: PROCESSES,
-            profile: Profile::Tool { cpu_seconds: PROCESSOR_SECONDS },
-            mode: crate::workers::Mode::Required,
+            profile: ThirdPartyProfile::Tool { cpu_seconds: PROCESSOR_SECONDS },
+            mode: crate::workers::JailMode::Required,
             namespaces: Ok(()),
         }
     }
 
-    async fn run(&self, terms: Terms, step: GitStep) -> Result<ProgramOutcome, Refusal> {
+    async fn run(&self, terms: ThirdPartyTerms, step: GitCommand) -> Result<ProgramOutcome, Refusal> {
         let _turn = self.turns.acquire().await.map_err(|_| Refusal::new(Code::GitFailed))?;
         let most = step.most.unwrap_or_else(|| usize::try_from(self.settings.output.as_bytes()).unwrap_or(usize::MAX));
         let time = self.settings.time.as_duration();
@@ -182,28 +182,28 @@ impl Git {
             Some(relay) => relay.run(&self.workers, task).await?,
         };
         outcome.map_err(|failure| match failure {
-            ProgramFailure::TooSlow => Refusal::new(Code::GitTooSlow),
-            other => Refusal::new(Code::GitFailed).because(other),
+            ProgramTaskError::TooSlow => Refusal::new(Code::GitTooSlow),
+            other => Refusal::new(Code::GitFailed).with_source(other),
         })
     }
 
-    /// A folder for one call.
-    fn scratch(&self) -> Result<Scratch, Refusal> {
-        Scratch::new(self.scratch.join(format!("{:032x}", self.ids.mint())))
+    /// A temporary folder for one call.
+    fn scratch(&self) -> Result<GitScratchFolder, Refusal> {
+        GitScratchFolder::new(self.scratch.join(format!("{:032x}", self.ids.mint())))
     }
 
     /// Opens the repository at a path of a call. With `writes`, it must lie where files may be changed.
-    pub(super) async fn open(&self, action: &Action, path: &str, writes: bool) -> Result<Repository<'_>, Refusal> {
+    pub(super) async fn open(&self, action: &Action, path: &str, writes: bool) -> Result<GitRepository<'_>, Refusal> {
         let repository = self.open_folder(action, path, writes).await?;
         self.open_in(repository).await
     }
 
     /// Opens the repository at a path that was settled for an agent before. Nothing in it can be shown.
-    pub(super) async fn open_settled(&self, path: &str) -> Result<Repository<'_>, Refusal> {
+    pub(super) async fn open_settled(&self, path: &str) -> Result<GitRepository<'_>, Refusal> {
         let folder = self.files.hosted_settled(path).await?;
         let (program, programs) = self.installed().await?;
         let (settings, scratch) = (RepositorySettings::default(), self.scratch()?);
-        self.open_in(Repository { git: self, folder, settings, scratch, program, programs }).await
+        self.open_in(GitRepository { git: self, folder, settings, scratch, program, programs }).await
     }
 
     /// A folder that may become a repository.
@@ -212,14 +212,14 @@ impl Git {
         action: &Action,
         path: &str,
         writes: bool,
-    ) -> Result<Repository<'_>, Refusal> {
+    ) -> Result<GitRepository<'_>, Refusal> {
         let folder = self.files.hosted(action, path, writes).await?;
         let (program, programs) = self.installed().await?;
         let (settings, scratch) = (RepositorySettings::default(), self.scratch()?);
-        Ok(Repository { git: self, folder, settings, scratch, program, programs })
+        Ok(GitRepository { git: self, folder, settings, scratch, program, programs })
     }
 
-    async fn open_in<'g>(&self, mut repository: Repository<'g>) -> Result<Repository<'g>, Refusal> {
+    async fn open_in<'g>(&self, mut repository: GitRepository<'g>) -> Result<GitRepository<'g>, Refusal> {
         if self.files.hosts(&repository.folder, ".git").await? != Some(true) {
             return Err(Refusal::new(Code::GitNotARepository));
         }
@@ -228,17 +228,17 @@ impl Git {
     }
 }
 
-impl Repository<'_> {
+impl GitRepository<'_> {
     fn inside(&self, name: &str) -> String {
         self.folder.path_of(&format!(".git/{name}"))
     }
 
-    /// Reads what the repository says about itself, and writes the configuration that git is given.
+    /// Reads the repository's settings, and writes the configuration for git.
     pub(super) async fn read_settings(&mut self) -> Result<(), Refusal> {
         let file = self.inside("config");
         let args = ["config", "--file", &file, "--no-includes", "--null", "--list"];
-        let step = GitStep { most: Some(CONFIGURATION), ..GitStep::new(args) };
-        // It lists a file: no repository is looked for, and none is read.
+        let step = GitCommand { most: Some(CONFIGURATION), ..GitCommand::new(args) };
+        // It lists a file: git searches for no repository, and reads none.
         let mut terms = self.terms(&step);
         terms.folder = self.scratch.work();
         without_repository(&mut terms);
@@ -251,18 +251,18 @@ impl Repository<'_> {
         self.write_shared()
     }
 
-    /// Makes an empty repository of the folder.
+    /// Creates an empty repository in the folder.
     pub(super) async fn begin(&self) -> Result<(), Refusal> {
-        let step = GitStep::new(["init", "--quiet", "--template=", "--initial-branch=main"]).writing();
+        let step = GitCommand::new(["init", "--quiet", "--template=", "--initial-branch=main"]).writing();
         let mut terms = self.terms(&step);
         without_repository(&mut terms);
         let outcome = self.git.run(terms, step).await?;
-        if outcome.is_success() { Ok(()) } else { Err(Refusal::new(Code::GitFailed).because("git init failed")) }
+        if outcome.is_success() { Ok(()) } else { Err(Refusal::new(Code::GitFailed).with_source("git init failed")) }
     }
 
-    /// The folder that git takes for the one with the shared files of the repository.
+    /// Writes the folder that git uses as the one with the shared files of the repository.
     fn write_shared(&self) -> Result<(), Refusal> {
-        let failed = |error: std::io::Error| Refusal::new(Code::GitFailed).because(error);
+        let failed = |error: std::io::Error| Refusal::new(Code::GitFailed).with_source(error);
         let common = self.scratch.common();
         std::fs::write(common.join("config"), self.settings.written()).map_err(failed)?;
         for name in LINKED {
@@ -271,7 +271,7 @@ impl Repository<'_> {
         link(&self.inside("info/exclude"), &common.join("info/exclude")).map_err(failed)
     }
 
-    fn terms(&self, step: &GitStep) -> Terms {
+    fn terms(&self, step: &GitCommand) -> ThirdPartyTerms {
         let (common, work) = (self.scratch.common(), self.scratch.work());
         let mut terms = self.git.terms(&self.program, Path::new(&self.folder.path));
         let text = |path: &Path| path.display().to_string();
@@ -326,51 +326,52 @@ impl Repository<'_> {
         terms
     }
 
-    /// Runs git to its end, however it ends.
-    pub(super) async fn tried(&self, step: GitStep) -> Result<ProgramOutcome, Refusal> {
+    /// Runs git to its end, with any exit code.
+    pub(super) async fn run_any_exit(&self, step: GitCommand) -> Result<ProgramOutcome, Refusal> {
         let terms = self.terms(&step);
         self.git.run(terms, step).await
     }
 
-    /// Runs git and gives what it said. Anything but success is a failure.
-    pub(super) async fn done(&self, step: GitStep) -> Result<Vec<u8>, Refusal> {
+    /// Runs git and returns its output. Any exit code but success is a failure.
+    pub(super) async fn run_checked(&self, step: GitCommand) -> Result<Vec<u8>, Refusal> {
         let name = step.args.first().cloned().unwrap_or_default();
-        let outcome = self.tried(step).await?;
+        let outcome = self.run_any_exit(step).await?;
         if outcome.is_cut {
             return Err(Refusal::new(Code::GitTooMuch));
         }
         if !outcome.is_success() {
-            // What git says may hold words of others: the operator gets its length, nobody its text.
+            // Git's output may hold outside text: the operator gets its length, nobody its text.
             let why = format!("git {name} ended with {:?} and {} bytes", outcome.exit, outcome.complaints.len());
-            return Err(Refusal::new(Code::GitFailed).because(why));
+            return Err(Refusal::new(Code::GitFailed).with_source(why));
         }
         Ok(outcome.output)
     }
 
-    /// One line that git says.
-    pub(super) async fn line(&self, step: GitStep) -> Result<String, Refusal> {
-        let said = self.done(step).await?;
-        let text = String::from_utf8(said).map_err(|_| Refusal::new(Code::GitFailed).because("not a text"))?;
+    /// One line of git's output.
+    pub(super) async fn line(&self, step: GitCommand) -> Result<String, Refusal> {
+        let said = self.run_checked(step).await?;
+        let text = String::from_utf8(said).map_err(|_| Refusal::new(Code::GitFailed).with_source("not a text"))?;
         Ok(text.trim_end_matches('\n').to_owned())
     }
 
-    /// The branch that is checked out, by its whole name; nothing if none is.
+    /// The full name of the branch that is checked out; nothing if none is.
     pub(super) async fn head_branch(&self) -> Result<Option<String>, Refusal> {
-        let outcome = self.tried(GitStep::new(["symbolic-ref", "--quiet", "HEAD"])).await?;
+        let outcome = self.run_any_exit(GitCommand::new(["symbolic-ref", "--quiet", "HEAD"])).await?;
         let text = String::from_utf8(outcome.output).unwrap_or_default();
         Ok(Some(text.trim_end().to_owned()).filter(|name| name.starts_with("refs/heads/")))
     }
 
-    /// The commit that a name stands for; nothing if there is none.
+    /// The commit that a name resolves to; nothing if there is none.
     pub(super) async fn commit_of(&self, name: &str) -> Result<Option<String>, Refusal> {
         let asked = format!("{name}^{{commit}}");
-        let outcome =
-            self.tried(GitStep::new(["rev-parse", "--quiet", "--verify", "--end-of-options", &asked])).await?;
+        let outcome = self
+            .run_any_exit(GitCommand::new(["rev-parse", "--quiet", "--verify", "--end-of-options", &asked]))
+            .await?;
         let text = String::from_utf8(outcome.output).unwrap_or_default();
         Ok(Some(text.trim().to_owned()).filter(|id| is_object(id)))
     }
 
-    /// The tree without anything in it.
+    /// The name of the empty tree.
     pub(super) const fn empty_tree(&self) -> &'static str {
         if self.settings.sha256 {
             "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321"
@@ -385,15 +386,15 @@ impl Repository<'_> {
     }
 }
 
-/// Takes out what says where the repository is. Git looks for none above the folder it starts in.
-fn without_repository(terms: &mut Terms) {
+/// Removes the variables that name the repository. Git then searches for none above its start folder.
+fn without_repository(terms: &mut ThirdPartyTerms) {
     let places = ["GIT_DIR", "GIT_COMMON_DIR", "GIT_WORK_TREE", "GIT_OBJECT_DIRECTORY"];
     terms.environment.retain(|(name, _)| !places.contains(&name.as_str()));
     let above = terms.folder.parent().map(|above| above.display().to_string()).unwrap_or_default();
     terms.environment.push(("GIT_CEILING_DIRECTORIES".into(), above));
 }
 
-/// Makes a link, or leaves the one that is there.
+/// Creates a link, or keeps an existing one.
 fn link(to: &str, at: &Path) -> std::io::Result<()> {
     match symlink(to, at) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
@@ -418,7 +419,7 @@ pub(super) fn check_revision(text: &str) -> Result<&str, Refusal> {
 }
 
 impl RepositorySettings {
-    /// Reads `key\nvalue\0…`, as git lists it.
+    /// Parses `key\nvalue\0…`, as git lists it.
     fn parse(listed: &[u8]) -> Result<Self, Refusal> {
         let mut settings = Self::default();
         for entry in String::from_utf8_lossy(listed).split('\0').filter(|entry| !entry.is_empty()) {
@@ -428,7 +429,7 @@ impl RepositorySettings {
             if let Some(extension) = lower.strip_prefix("extensions.") {
                 match (extension, value) {
                     ("objectformat", "sha256") => settings.sha256 = true,
-                    // The last three add files beside those that are used here, or change nothing that is used.
+                    // The last three add files next to those used here, or change nothing that is used.
                     ("objectformat", "sha1") | ("refstorage", "files") | ("worktreeconfig" | "noop" | "noop-v1", _) => {
                     }
                     _ => {
@@ -451,7 +452,7 @@ impl RepositorySettings {
             {
                 settings.stored.insert(*key, value.to_owned());
             }
-            // The name of a remote is written as it is; only its key is not.
+            // Only the key of a remote is lower-cased, not its name.
             if lower.starts_with("remote.") && lower.ends_with(".url") && key.len() > "remote..url".len() {
                 let name = key.get("remote.".len()..key.len() - ".url".len()).unwrap_or_default();
                 settings.remotes.entry(name.to_owned()).or_insert_with(|| value.to_owned());
@@ -460,7 +461,7 @@ impl RepositorySettings {
         Ok(settings)
     }
 
-    /// The configuration that git is given.
+    /// The configuration file for git.
     fn written(&self) -> String {
         let mut text = SETTINGS.to_owned();
         // Writing into a String cannot fail.

@@ -1,27 +1,27 @@
-//! The briefing: what an agent finds when it comes back to work.
+//! The briefing: what an agent needs to know when it resumes work.
 //!
-//! Takes an agent and a time; gives what became of its writes, what waits for it and what is planned. Promise: it holds
-//! numbers, names and times of the agent's own work, never contents, and nothing of other agents but how many messages
+//! Takes an agent and a time; gives the outcomes of its writes, what waits for it and what is planned. Promise: it
+//! holds numbers, names and times of the agent's own work, never contents, and of other agents only how many messages
 //! they sent it.
 
 use serde_json::{Map, Value, json};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{Span, Timestamp};
-use sluice_store::{AlertFilter, HoldFilter, ScheduleState, Severity};
+use sluice_core::{Millis, UtcMillis};
+use sluice_store::{AlertFilter, HoldFilter, MessageSeverity, ScheduleState};
 
-use super::super::Ask;
-use super::{State, store};
+use super::super::ServiceRead;
+use super::{StateService, store};
 use crate::value::put;
 
-/// How far back a briefing looks unless said, and at most.
-const USUAL: Span = Span::from_hours(24);
-const LONGEST: Span = Span::from_hours(31 * 24);
-/// Most writes that are named.
+/// The default and the longest period of a briefing.
+const USUAL: Millis = Millis::from_hours(24);
+const LONGEST: Millis = Millis::from_hours(31 * 24);
+/// The most writes that are named.
 const NAMED: u32 = 50;
 
-impl State {
-    /// What happened since.
-    pub(super) async fn briefing(&self, ask: &Ask) -> Result<Value, Refusal> {
+impl StateService {
+    /// Builds the briefing.
+    pub(super) async fn briefing(&self, ask: &ServiceRead) -> Result<Value, Refusal> {
         let (agent, now) = (ask.action.agent().clone(), ask.now);
         let arguments = ask.action.arguments();
         let since = match arguments.get("since").and_then(Value::as_str) {
@@ -30,7 +30,7 @@ impl State {
                 let wrong =
                     || Refusal::new(Code::SchemaWrongType).with_text("since is a time such as 2026-11-01T00:00:00Z");
                 let at: jiff::Timestamp = text.parse().map_err(|_| wrong())?;
-                Timestamp::from_millis(at.as_millisecond()).max(now - LONGEST)
+                UtcMillis::from_millis(at.as_millisecond()).max(now - LONGEST)
             }
         };
         let detailed = match arguments.get("detail_level").and_then(Value::as_str).unwrap_or("summary") {
@@ -46,7 +46,8 @@ impl State {
         let plans = self.store.schedules_of(agent.clone()).await.map_err(store)?;
         let next =
             plans.iter().filter(|plan| plan.state == ScheduleState::Active).filter_map(|plan| plan.next_at).min();
-        let filter = AlertFilter { open_only: true, severity_at_least: Severity::Info, agent: Some(agent.clone()) };
+        let filter =
+            AlertFilter { open_only: true, severity_at_least: MessageSeverity::Info, agent: Some(agent.clone()) };
         let alerts = self.store.alerts(filter, None, 200).await.map_err(store)?.len();
         let frozen: Vec<String> =
             self.store.freezes().await.map_err(store)?.iter().map(|freeze| freeze.scope.to_string()).collect();
@@ -54,7 +55,7 @@ impl State {
             activity.writes.iter().map(|(state, count)| (state.clone(), (*count).into())).collect();
         let all: u64 = activity.writes.iter().map(|(_, count)| count).sum();
         let summary = format!(
-            "{all} writes, {} open questions, {messages} unread messages, {alerts} open alerts since {since}",
+            "{all} writes, {} open approvals, {messages} unread messages, {alerts} open alerts since {since}",
             activity.questions
         );
         let mut briefing = json!({

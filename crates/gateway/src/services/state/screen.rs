@@ -1,8 +1,8 @@
-//! The screen between shared values and agents: what another agent keeps is outside text for whoever reads it.
+//! The screen between shared values and agents: a value of another agent is outside text for its reader.
 //!
-//! Takes values and keys with the agent that wrote them; gives what may be shown. Promise: a value or a key of another
-//! agent that the intake withholds is shown through no capability of this service, and no watch; one that it does not
-//! withhold is shown unchanged; an agent's own values are not looked at.
+//! Takes values and keys with the agent that wrote them; gives what may be shown. Promise: a value or key of another
+//! agent that the intake withholds is shown through no capability of this service, and no watch; other values are shown
+//! unchanged; an agent's own values are not screened.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,46 +10,56 @@ use std::sync::Arc;
 use serde_json::Value;
 use sluice_core::ids::FindingId;
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{ServiceName, Timestamp};
-use sluice_store::Item;
+use sluice_core::{ServiceName, UtcMillis};
+use sluice_store::StateItem;
 
-use crate::intake::{Cleaned, Incoming, Intake, Reader, Taken};
+use crate::intake::{CleanedContent, ContentRecipient, IncomingItem, Intake, IntakeOutcome};
 
-/// Keys that are looked at one by one after something was found in all of them together.
+/// The most keys that are checked one by one after a finding in all of them together.
 const KEYS: usize = 256;
 
-/// What screens shared values.
+/// The screening of shared values.
 #[derive(Debug)]
-pub(super) struct Screen {
+pub(super) struct StateScreen {
     intake: Arc<Intake>,
 }
 
-/// Words of an agent, and where they are from.
-struct Words<'a> {
+/// Text of an agent, with its source.
+struct AuthoredText<'a> {
     text: String,
     key: Option<&'a str>,
     author: &'a str,
 }
 
-impl Screen {
+impl StateScreen {
     pub fn new(intake: Arc<Intake>) -> Self {
         Self { intake }
     }
 
-    /// The finding under which a value is kept from its reader; nothing if it may be shown.
-    pub async fn value(&self, reader: &Reader, at: Timestamp, item: &Item) -> Result<Option<FindingId>, Refusal> {
+    /// The finding under which a value is withheld from its reader; nothing if it may be shown.
+    pub async fn value(
+        &self,
+        reader: &ContentRecipient,
+        at: UtcMillis,
+        item: &StateItem,
+    ) -> Result<Option<FindingId>, Refusal> {
         if item.by == reader.agent {
             return Ok(None);
         }
         let value: Value = serde_json::from_str(&item.value).unwrap_or(Value::Null);
         let mut text = String::new();
         words(&value, &mut text);
-        self.judge(reader, at, Words { text, key: Some(&item.key), author: item.by.as_str() }).await
+        self.judge(reader, at, AuthoredText { text, key: Some(&item.key), author: item.by.as_str() }).await
     }
 
-    /// The keys of other agents that are kept from a reader.
-    pub async fn keys(&self, reader: &Reader, at: Timestamp, keys: &[&str]) -> Result<HashSet<String>, Refusal> {
-        let of = |text: String| Words { text, key: None, author: "another agent" };
+    /// The keys of other agents that are withheld from a reader.
+    pub async fn keys(
+        &self,
+        reader: &ContentRecipient,
+        at: UtcMillis,
+        keys: &[&str],
+    ) -> Result<HashSet<String>, Refusal> {
+        let of = |text: String| AuthoredText { text, key: None, author: "another agent" };
         if keys.is_empty() || self.judge(reader, at, of(keys.join("\n"))).await?.is_none() {
             return Ok(HashSet::new());
         }
@@ -63,12 +73,17 @@ impl Screen {
                 withheld.insert((*key).to_owned());
             }
         }
-        // What was found only in all of them together is in none of them alone.
+        // A finding in all keys together may be in none of them alone.
         Ok(if withheld.is_empty() { all() } else { withheld })
     }
 
-    async fn judge(&self, reader: &Reader, at: Timestamp, words: Words<'_>) -> Result<Option<FindingId>, Refusal> {
-        let item = Incoming {
+    async fn judge(
+        &self,
+        reader: &ContentRecipient,
+        at: UtcMillis,
+        words: AuthoredText<'_>,
+    ) -> Result<Option<FindingId>, Refusal> {
+        let item = IncomingItem {
             bytes: words.text.into_bytes(),
             declared: Some("text/plain; charset=utf-8".into()),
             service: ServiceName::new("state").map_err(|_| Refusal::new(Code::GatewayInternal))?,
@@ -80,9 +95,9 @@ impl Screen {
             enveloped: false,
         };
         match self.intake.take_in(&item).await? {
-            Taken::Clean(Cleaned { withheld, .. }) => Ok(withheld),
-            Taken::Refused { code } => {
-                let text = format!("what another agent keeps there cannot be screened ({code}), so it is not shown");
+            IntakeOutcome::Clean(CleanedContent { withheld, .. }) => Ok(withheld),
+            IntakeOutcome::Refused { code } => {
+                let text = format!("the value of another agent cannot be screened ({code}), so it is not shown");
                 Err(Refusal::new(Code::ContentUnread).with_text(&text))
             }
         }
@@ -97,7 +112,7 @@ pub(super) fn kept_back(finding: FindingId) -> Refusal {
     ))
 }
 
-/// Every text of a value, keys included, on a line of its own.
+/// Every text of a value, keys included, each on its own line.
 fn words(value: &Value, text: &mut String) {
     match value {
         Value::String(line) => {

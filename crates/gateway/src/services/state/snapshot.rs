@@ -1,31 +1,31 @@
-//! Snapshots of what an agent keeps for itself: made, listed and put back.
+//! Snapshots of an agent's own values: created, listed and restored.
 //!
-//! Promise: putting one back touches the agent's own values only, leaves their older versions readable, and can itself be
-//! taken back as long as the agent wrote nothing since.
+//! Promise: restoring one changes only the agent's own values, leaves their older versions readable, and can itself be
+//! undone as long as the agent wrote nothing since.
 
 use serde_json::{Value, json};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::rollback::Fingerprint;
+use sluice_core::rollback::ObjectFingerprint;
 use sluice_core::{Action, AgentName, CapabilityName, HoldId};
 use sluice_store::SnapshotContent;
 
-use super::super::{Ask, Performed, Prepared, Trouble};
-use super::{State, store, trouble};
+use super::super::{CompletedWrite, PreparedWrite, ServiceRead, WriteError};
+use super::{StateService, store, trouble};
 
 const PREFIX: &str = "snap_";
 
-/// A write of this service that is about a snapshot.
+/// A write about a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SnapshotVerb {
-    /// Makes one.
+pub(super) enum SnapshotOperation {
+    /// Creates a snapshot.
     Create,
-    /// Puts one back.
+    /// Restores a snapshot.
     Load,
 }
 
-impl SnapshotVerb {
-    /// What a capability does with snapshots, if it writes one or by one.
+impl SnapshotOperation {
+    /// The snapshot verb of a capability, if it has one.
     pub fn of(capability: &CapabilityName) -> Option<Self> {
         match capability.as_str() {
             "state.snapshot.create" => Some(Self::Create),
@@ -46,25 +46,25 @@ fn named(action: &Action) -> Result<HoldId, Refusal> {
     bits.map(HoldId::from_bits).ok_or_else(|| Refusal::new(Code::SchemaBadName))
 }
 
-fn print(content: &SnapshotContent) -> Result<Fingerprint, Trouble> {
-    let text = serde_json::to_vec(content).map_err(|_| Trouble::refused(Code::GatewayInternal))?;
-    Ok(Fingerprint::of(&text))
+fn print(content: &SnapshotContent) -> Result<ObjectFingerprint, WriteError> {
+    let text = serde_json::to_vec(content).map_err(|_| WriteError::refused(Code::GatewayInternal))?;
+    Ok(ObjectFingerprint::of(&text))
 }
 
-impl State {
+impl StateService {
     async fn content_of(&self, action: &Action) -> Result<SnapshotContent, Refusal> {
         let found = self.store.snapshot_content(action.agent().clone(), named(action)?).await.map_err(store)?;
         found.ok_or_else(|| Refusal::new(Code::StoreNotFound).with_text("there is no such snapshot"))
     }
 
-    pub(super) async fn foresee_snapshot(&self, verb: SnapshotVerb, action: &Action) -> Result<(), Refusal> {
+    pub(super) async fn foresee_snapshot(&self, verb: SnapshotOperation, action: &Action) -> Result<(), Refusal> {
         match verb {
-            SnapshotVerb::Create => Ok(()),
-            SnapshotVerb::Load => self.content_of(action).await.map(drop),
+            SnapshotOperation::Create => Ok(()),
+            SnapshotOperation::Load => self.content_of(action).await.map(drop),
         }
     }
 
-    pub(super) async fn list_snapshots(&self, ask: &Ask) -> Result<Value, Refusal> {
+    pub(super) async fn list_snapshots(&self, ask: &ServiceRead) -> Result<Value, Refusal> {
         let found = self.store.snapshots(ask.action.agent().clone()).await.map_err(store)?;
         let entries: Vec<Value> = found
             .iter()
@@ -78,53 +78,62 @@ impl State {
         Ok(json!({"count": entries.len(), "snapshots": entries}))
     }
 
-    pub(super) async fn before_snapshot(&self, verb: SnapshotVerb, hold: &Hold) -> Result<Prepared, Trouble> {
+    pub(super) async fn before_snapshot(
+        &self,
+        verb: SnapshotOperation,
+        hold: &Hold,
+    ) -> Result<PreparedWrite, WriteError> {
         match verb {
-            SnapshotVerb::Create => Ok(Prepared::default()),
-            SnapshotVerb::Load => {
+            SnapshotOperation::Create => Ok(PreparedWrite::default()),
+            SnapshotOperation::Load => {
                 let now = self.store.state_content(hold.agent().clone()).await.map_err(trouble)?;
-                let content = serde_json::to_vec(&now).map_err(|_| Trouble::refused(Code::GatewayInternal))?;
-                Ok(Prepared { handle: None, before: Some((content, print(&now)?)) })
+                let content = serde_json::to_vec(&now).map_err(|_| WriteError::refused(Code::GatewayInternal))?;
+                Ok(PreparedWrite { handle: None, before: Some((content, print(&now)?)) })
             }
         }
     }
 
     pub(super) async fn change_by_snapshot(
         &self,
-        verb: SnapshotVerb,
+        verb: SnapshotOperation,
         hold: &Hold,
         id: HoldId,
-    ) -> Result<Performed, Trouble> {
+    ) -> Result<CompletedWrite, WriteError> {
         let agent = hold.agent().clone();
         match verb {
-            SnapshotVerb::Create => {
+            SnapshotOperation::Create => {
                 let made = self.store.make_snapshot(id, agent).await.map_err(trouble)?;
                 let result = json!({
                     "snapshot_id": snapshot_id(made.id), "timestamp": made.created_at.to_string(),
                     "items": made.items, "size_bytes": made.size,
                 });
-                Ok(Performed { receipt: snapshot_id(made.id), result, after: None, undo_until: None })
+                Ok(CompletedWrite { receipt: snapshot_id(made.id), result, after: None, undo_until: None })
             }
-            SnapshotVerb::Load => {
-                let content = self.content_of(&hold.action).await.map_err(Trouble::Refused)?;
+            SnapshotOperation::Load => {
+                let content = self.content_of(&hold.action).await.map_err(WriteError::Refused)?;
                 let after = Some(print(&content)?);
                 let changed = self.store.put_state(id, agent, content).await.map_err(trouble)?;
                 let (receipt, result) = (format!("{changed} values changed"), json!({"changed": changed}));
-                Ok(Performed { receipt, result, after, undo_until: None })
+                Ok(CompletedWrite { receipt, result, after, undo_until: None })
             }
         }
     }
 
-    /// A print of everything an agent keeps for itself.
-    pub(super) async fn print_of_all(&self, agent: &AgentName) -> Result<Fingerprint, Trouble> {
+    /// A fingerprint of all values that an agent keeps for itself.
+    pub(super) async fn print_of_all(&self, agent: &AgentName) -> Result<ObjectFingerprint, WriteError> {
         print(&self.store.state_content(agent.clone()).await.map_err(trouble)?)
     }
 
-    pub(super) async fn put_all_back(&self, permit: Permit, done: &Hold, before: &[u8]) -> Result<Performed, Trouble> {
-        let broken = |_| Trouble::refused(Code::RollbackNotPossible);
+    pub(super) async fn put_all_back(
+        &self,
+        permit: Permit,
+        done: &Hold,
+        before: &[u8],
+    ) -> Result<CompletedWrite, WriteError> {
+        let broken = |_| WriteError::refused(Code::RollbackNotPossible);
         let content: SnapshotContent = serde_json::from_slice(before).map_err(broken)?;
         let changed = self.store.put_state(permit.hold(), done.agent().clone(), content).await.map_err(trouble)?;
-        let (receipt, result) = (format!("{changed} values put back"), json!({"restored": true, "changed": changed}));
-        Ok(Performed { receipt, result, after: None, undo_until: None })
+        let (receipt, result) = (format!("{changed} values restored"), json!({"restored": true, "changed": changed}));
+        Ok(CompletedWrite { receipt, result, after: None, undo_until: None })
     }
 }

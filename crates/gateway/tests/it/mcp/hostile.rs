@@ -8,29 +8,29 @@ use super::*;
 async fn the_handles_of_others_do_not_exist() {
     let open = open(held()).await;
     let arguments = json!({"path": open.house.path("a"), "content": "x"});
-    let mine = Client::newest(&open).call("filesystem_write", arguments, 1).await["structuredContent"].clone();
+    let mine = McpTestClient::newest(&open).call("filesystem_write", arguments, 1).await["structuredContent"].clone();
     let key = open.house.another("stranger").await;
-    let stranger = Client { key, ..Client::newest(&open) };
+    let stranger = McpTestClient { key, ..McpTestClient::newest(&open) };
     for tool in ["sluice_status", "sluice_wait", "sluice_cancel"] {
         for id in [&mine["call_id"], &mine["buffer_id"], &json!("call_1"), &json!(7)] {
             let result = stranger.call(tool, json!({"call_id": id}), 2).await;
             assert_eq!(result["structuredContent"]["code"], "call.not_found", "{tool} {id}: {result}");
         }
     }
-    let status = Client::newest(&open).call("sluice_status", json!({"call_id": mine["buffer_id"]}), 3).await;
+    let status = McpTestClient::newest(&open).call("sluice_status", json!({"call_id": mine["buffer_id"]}), 3).await;
     assert_eq!(status["structuredContent"]["status"], "held");
 }
 
 #[tokio::test]
 async fn a_session_is_no_credential_and_belongs_to_its_agent() {
-    let open = open(Plan::default()).await;
-    let client = Client::older(&open, "2025-11-25").await;
-    let nobody = Client { key: "nothing".into(), ..client.clone() };
+    let open = open(TestGatewayPlan::default()).await;
+    let client = McpTestClient::older(&open, "2025-11-25").await;
+    let nobody = McpTestClient { key: "nothing".into(), ..client.clone() };
     assert_eq!(nobody.send("tools/list", &json!({}), 1, &[]).await.status, 401);
     let key = open.house.another("stranger").await;
-    let stranger = Client { key, ..client.clone() };
+    let stranger = McpTestClient { key, ..client.clone() };
     assert_eq!(stranger.send("tools/list", &json!({}), 1, &[]).await.status, 404);
-    let unknown = Client { session: Some(format!("sess_{:032x}", 9)), ..client.clone() };
+    let unknown = McpTestClient { session: Some(format!("sess_{:032x}", 9)), ..client.clone() };
     assert_eq!(unknown.send("tools/list", &json!({}), 1, &[]).await.status, 404);
     let ending = format!("DELETE /mcp HTTP/1.1\r\n{}connection: close\r\n\r\n", client.head("x", None, &[]));
     assert_eq!(raw(open.main, ending.as_bytes()).await.status, 204);
@@ -39,8 +39,8 @@ async fn a_session_is_no_credential_and_belongs_to_its_agent() {
 
 #[tokio::test]
 async fn a_session_that_ends_while_a_body_takes_its_time_is_over_for_that_body() {
-    let open = open(Plan::default()).await;
-    let client = Client::older(&open, "2025-11-25").await;
+    let open = open(TestGatewayPlan::default()).await;
+    let client = McpTestClient::older(&open, "2025-11-25").await;
     let call = json!({"name": "system_info", "arguments": {}});
     let request = client.request("tools/call", &call, 1, &[("expect", "100-continue")]);
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
@@ -58,10 +58,10 @@ async fn a_session_that_ends_while_a_body_takes_its_time_is_over_for_that_body()
 
 #[tokio::test]
 async fn a_key_that_is_revoked_while_a_body_takes_its_time_opens_nothing_at_either_door() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let gw = &open.house.gw;
     let call = json!({"name": "system_info", "arguments": {}});
-    let client = Client::newest(&open);
+    let client = McpTestClient::newest(&open);
     let plain = json!({"capability": "system.info", "arguments": {}}).to_string();
     let length = plain.len();
     let plain = format!(
@@ -91,23 +91,23 @@ async fn a_key_that_is_revoked_while_a_body_takes_its_time_opens_nothing_at_eith
 
 #[tokio::test]
 async fn only_keys_of_agents_of_this_gateway_open_the_door() {
-    let open = open(Plan::default()).await;
+    let open = open(TestGatewayPlan::default()).await;
     let house = &open.house;
-    let own = Client::newest(&open);
-    let other_gateway = crate::house::House::new(Plan::default()).await.another("clerk2").await;
+    let own = McpTestClient::newest(&open);
+    let other_gateway = crate::test_gateway::TestGateway::new(TestGatewayPlan::default()).await.another("clerk2").await;
     for key in [&house.operator_token, &house.viewer_token, &house.inbox_key] {
-        let answer = Client { key: key.clone(), ..own.clone() }.send("tools/list", &json!({}), 1, &[]).await;
+        let answer = McpTestClient { key: key.clone(), ..own.clone() }.send("tools/list", &json!({}), 1, &[]).await;
         assert_eq!((answer.status, answer.code()), (403, "identity.wrong_kind".to_owned()));
     }
-    let answer = Client { key: other_gateway, ..own.clone() }.send("tools/list", &json!({}), 1, &[]).await;
+    let answer = McpTestClient { key: other_gateway, ..own.clone() }.send("tools/list", &json!({}), 1, &[]).await;
     assert_eq!(answer.status, 401);
     assert_eq!(header(&answer, "www-authenticate").as_deref(), Some("bearer"), "no other place to get a token from");
 }
 
 #[tokio::test]
 async fn foreign_hosts_and_pages_do_not_get_in() {
-    let open = open(Plan::default()).await;
-    let client = Client::newest(&open);
+    let open = open(TestGatewayPlan::default()).await;
+    let client = McpTestClient::newest(&open);
     let own = format!("http://{}", open.main);
     assert_eq!(client.send("tools/list", &json!({}), 1, &[("origin", &own)]).await.status, 200);
     for origin in ["http://evil.example", "null", "http://localhost:1", "http://127.0.0.1"] {
@@ -123,8 +123,8 @@ async fn foreign_hosts_and_pages_do_not_get_in() {
 
 #[tokio::test]
 async fn headers_and_body_must_agree() {
-    let open = open(Plan::default()).await;
-    let client = Client::newest(&open);
+    let open = open(TestGatewayPlan::default()).await;
+    let client = McpTestClient::newest(&open);
     let call = json!({"name": "system_info", "arguments": {}});
     let good = client.request("tools/call", &call, 1, &[]);
     for (what, with) in [
@@ -145,8 +145,8 @@ async fn headers_and_body_must_agree() {
 
 #[tokio::test]
 async fn floods_batches_and_nonsense_end_at_the_door() {
-    let open = open(Plan::default()).await;
-    let client = Client::newest(&open);
+    let open = open(TestGatewayPlan::default()).await;
+    let client = McpTestClient::newest(&open);
     let post = |body: String| {
         let head = client.head("tools/list", None, &[]);
         format!("POST /mcp HTTP/1.1\r\n{head}connection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len())
@@ -177,7 +177,7 @@ async fn floods_batches_and_nonsense_end_at_the_door() {
 #[tokio::test]
 async fn neither_a_batch_of_a_thousand_writes_nor_giant_arguments_leave_anything_behind() {
     let open = open(held()).await;
-    let client = Client::newest(&open);
+    let client = McpTestClient::newest(&open);
     let write = |content: &str| {
         let arguments = json!({"path": open.house.path("a"), "content": content});
         json!({"name": "filesystem_write", "arguments": arguments})

@@ -6,18 +6,18 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 use sluice_core::hold::HoldState;
 use sluice_core::ids::RequestId;
-use sluice_core::{HoldId, Span};
+use sluice_core::{HoldId, Millis};
 use sluice_gateway::Gateway;
-use sluice_gateway::corridor::{self, Answer};
-use sluice_gateway::loops::keep;
-use sluice_gateway::loops::release::Release;
+use sluice_gateway::corridor::{self, CallOutcome};
+use sluice_gateway::loops::housekeeping;
+use sluice_gateway::loops::release::ReleaseLoop;
 use sluice_gateway::nodes;
-use sluice_gateway::rooms::identity::{Knock, visitor};
-use sluice_store::{AlertFilter, Decision, Ruling, Severity};
+use sluice_gateway::rooms::identity::{CallRequest, visitor};
+use sluice_store::{AlertFilter, ApprovalRuling, DecideApproval, MessageSeverity};
 
-use super::Nodes;
-use crate::house::{Plan, ana};
-use crate::steady::{Gated, offered_by};
+use super::TwoTestNodes;
+use crate::steady::{GatedTestService, offered_by};
+use crate::test_gateway::{TestGatewayPlan, ana};
 
 /// A round of housekeeping that beats and does nothing else now and then.
 const BEATS: u64 = 5;
@@ -28,16 +28,17 @@ const WAITS: [&str; 2] = ["held", "ready"];
 async fn told(gw: &Gateway, key: &str, service: &str) -> HoldId {
     let wish = json!({"capability": format!("{service}.tell"), "arguments": {}, "wait_ms": 0, "allow_duplicate": true});
     let (visitor, request) = (visitor(gw, key).unwrap(), RequestId::mint(gw.ids.as_ref()));
-    let knock = Knock { visitor, door: "test", request, session: None, wish: serde_json::from_value(wish).unwrap() };
+    let knock =
+        CallRequest { visitor, door: "test", request, session: None, wish: serde_json::from_value(wish).unwrap() };
     match corridor::walk(gw, knock).await.unwrap() {
-        Answer::Held { hold, .. } => hold,
+        CallOutcome::Held { hold, .. } => hold,
         other => panic!("{other:?}"),
     }
 }
 
 /// One step of a node's release loop, with everything that it starts. Gives how many writes it claimed.
-async fn step(gw: &Arc<Gateway>, release: &mut Release) -> usize {
-    gw.awake(gw.clock.since_boot());
+async fn step(gw: &Arc<Gateway>, release: &mut ReleaseLoop) -> usize {
+    gw.record_awake(gw.clock.since_boot());
     release.step(gw).await.unwrap();
     release.finish().await
 }
@@ -48,22 +49,22 @@ async fn state(gw: &Gateway, hold: HoldId) -> &'static str {
 
 #[tokio::test]
 async fn a_due_write_is_left_to_the_node_that_has_its_service() {
-    let Some(nodes) = Nodes::open(Plan::default()).await else { return };
+    let Some(nodes) = TwoTestNodes::open(TestGatewayPlan::default()).await else { return };
     let (a, b) = (&nodes.house.gw, &nodes.other);
-    let (mut on_a, mut on_b) = (Release::new(a), Release::new(b));
+    let (mut on_a, mut on_b) = (ReleaseLoop::new(a), ReleaseLoop::new(b));
     // Not here, and here but still being started.
-    let mut starting = Gated::open();
+    let mut starting = GatedTestService::open();
     starting.is_up = false;
     offered_by(a, "slow", "opaque", starting).await;
     for service in ["letters", "slow"] {
-        let there = offered_by(b, service, "opaque", Gated::open()).await;
+        let there = offered_by(b, service, "opaque", GatedTestService::open()).await;
         nodes::report(b).await.unwrap();
         let hold = told(b, &nodes.house.agent_key, service).await;
         for _ in 0..5 {
             assert_eq!(step(a, &mut on_a).await, 0, "{service} is not for this node");
-            nodes.house.pass(Span::from_secs(20));
-            keep::step(a, BEATS).await.unwrap();
-            keep::step(b, BEATS).await.unwrap();
+            nodes.house.pass(Millis::from_secs(20));
+            housekeeping::step(a, BEATS).await.unwrap();
+            housekeeping::step(b, BEATS).await.unwrap();
         }
         assert!(WAITS.contains(&state(a, hold).await), "{service}");
         assert_eq!(step(b, &mut on_b).await, 1);
@@ -73,19 +74,19 @@ async fn a_due_write_is_left_to_the_node_that_has_its_service() {
 
 #[tokio::test]
 async fn what_no_live_node_can_carry_out_for_a_minute_ends_as_on_one_node_and_people_hear_of_it() {
-    let Some(nodes) = Nodes::open(Plan::default()).await else { return };
+    let Some(nodes) = TwoTestNodes::open(TestGatewayPlan::default()).await else { return };
     let (a, b) = (&nodes.house.gw, &nodes.other);
-    let mut on_a = Release::new(a);
-    offered_by(b, "letters", "opaque", Gated::open()).await;
+    let mut on_a = ReleaseLoop::new(a);
+    offered_by(b, "letters", "opaque", GatedTestService::open()).await;
     nodes::report(b).await.unwrap();
     let hold = told(b, &nodes.house.agent_key, "letters").await;
     assert_eq!(step(a, &mut on_a).await, 0);
     // The node that has it says nothing any more: a minute until it counts as gone, and another one for somebody else.
     let mut waited = 0;
     while WAITS.contains(&state(a, hold).await) {
-        nodes.house.pass(Span::from_secs(10));
+        nodes.house.pass(Millis::from_secs(10));
         waited += 10;
-        keep::step(a, BEATS).await.unwrap();
+        housekeeping::step(a, BEATS).await.unwrap();
         step(a, &mut on_a).await;
         assert!(waited <= 180, "{}", state(a, hold).await);
     }
@@ -94,15 +95,15 @@ async fn what_no_live_node_can_carry_out_for_a_minute_ends_as_on_one_node_and_pe
     let HoldState::AwaitingApproval { approval, .. } = a.store.hold(hold).await.unwrap().unwrap().state else {
         panic!("{}", state(a, hold).await);
     };
-    let ruling = Ruling::Allow { answer: sluice_core::approval::Answer::Once, note: None };
+    let ruling = ApprovalRuling::Allow { answer: sluice_core::approval::ApprovalAnswer::Once, note: None };
     let (by, channel) = (ana(), "test".to_owned());
-    a.store.decide(Decision { approval, by, channel, ruling, shown: Vec::new(), allowance: None }).await.unwrap();
+    a.store.decide(DecideApproval { approval, by, channel, ruling, shown: Vec::new(), allowance: None }).await.unwrap();
     for _ in 0..10 {
-        nodes.house.pass(Span::from_secs(10));
+        nodes.house.pass(Millis::from_secs(10));
         step(a, &mut on_a).await;
     }
     assert_eq!(state(a, hold).await, "dead");
-    let all = AlertFilter { open_only: false, severity_at_least: Severity::Info, agent: None };
+    let all = AlertFilter { open_only: false, severity_at_least: MessageSeverity::Info, agent: None };
     let alerts = a.store.alerts(all, None, 100).await.unwrap();
     let dead = alerts.iter().find(|alert| alert.message.topic == "hold.dead").unwrap();
     assert_eq!(
@@ -113,19 +114,19 @@ async fn what_no_live_node_can_carry_out_for_a_minute_ends_as_on_one_node_and_pe
 
 #[tokio::test]
 async fn a_doubt_is_looked_up_by_the_node_that_has_its_service() {
-    let Some(nodes) = Nodes::open(Plan::default()).await else { return };
+    let Some(nodes) = TwoTestNodes::open(TestGatewayPlan::default()).await else { return };
     let (a, b) = (&nodes.house.gw, &nodes.other);
-    let (mut on_a, mut on_b) = (Release::new(a), Release::new(b));
-    let there = offered_by(b, "letters", "findable", Gated::unclear()).await;
+    let (mut on_a, mut on_b) = (ReleaseLoop::new(a), ReleaseLoop::new(b));
+    let there = offered_by(b, "letters", "findable", GatedTestService::unclear()).await;
     nodes::report(b).await.unwrap();
     let hold = told(b, &nodes.house.agent_key, "letters").await;
     assert_eq!(step(b, &mut on_b).await, 1);
     assert_eq!(state(a, hold).await, "in_doubt");
     let rounds = async || a.store.doubts(9).await.unwrap()[0].rounds;
     for _ in 0..30 {
-        nodes.house.pass(Span::from_secs(20));
-        keep::step(a, BEATS).await.unwrap();
-        keep::step(b, BEATS).await.unwrap();
+        nodes.house.pass(Millis::from_secs(20));
+        housekeeping::step(a, BEATS).await.unwrap();
+        housekeeping::step(b, BEATS).await.unwrap();
         step(a, &mut on_a).await;
     }
     assert_eq!(rounds().await, 0, "a lookup by a node that cannot look uses nothing up");

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use serde_json::json;
 use sluice_core::ids::RequestId;
-use sluice_core::{HoldId, Span};
-use sluice_gateway::corridor::{self, Answer};
-use sluice_gateway::loops::{self, release::Release};
-use sluice_gateway::rooms::identity::{Knock, visitor};
-use sluice_store::Scope;
+use sluice_core::{HoldId, Millis};
+use sluice_gateway::corridor::{self, CallOutcome};
+use sluice_gateway::loops::{self, release::ReleaseLoop};
+use sluice_gateway::rooms::identity::{CallRequest, visitor};
+use sluice_store::FreezeTarget;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Nodes, called, mcp_body, mcp_head, tool_called};
-use crate::house::{Plan, ana, clerk};
+use super::{TwoTestNodes, called, mcp_body, mcp_head, tool_called};
 use crate::http::ask;
+use crate::test_gateway::{TestGatewayPlan, ana, clerk};
 
 #[tokio::test]
 async fn what_ends_a_credential_on_one_node_holds_on_every_node_when_it_is_answered() {
-    let Some(nodes) = Nodes::open(Plan::default()).await else { return };
+    let Some(nodes) = TwoTestNodes::open(TestGatewayPlan::default()).await else { return };
     let b = nodes.b[0];
     for name in ["revoked", "paused", "removed"] {
         assert_eq!(nodes.admin("POST", "/v1/agents", Some(json!({"name": name}))).await.status, 201);
@@ -53,7 +53,7 @@ async fn what_ends_a_credential_on_one_node_holds_on_every_node_when_it_is_answe
 
 #[tokio::test]
 async fn every_kind_of_credential_ends_at_every_door_of_every_node() {
-    let Some(nodes) = Nodes::open(Plan::default()).await else { return };
+    let Some(nodes) = TwoTestNodes::open(TestGatewayPlan::default()).await else { return };
     let kinds = [
         (json!({"agent": "clerk"}), "GET", "/v1/whoami", vec![nodes.b[0]]),
         (json!({"operator": "vera", "role": "viewer"}), "GET", "/v1/status", nodes.b.to_vec()),
@@ -78,7 +78,7 @@ async fn every_kind_of_credential_ends_at_every_door_of_every_node() {
 
 #[tokio::test]
 async fn nobody_is_let_in_by_credentials_that_cannot_be_asked_for() {
-    let Some(nodes) = Nodes::open(Plan::default()).await else { return };
+    let Some(nodes) = TwoTestNodes::open(TestGatewayPlan::default()).await else { return };
     let key = nodes.house.agent_key.clone();
     assert_eq!(ask(nodes.b[0], "GET", "/v1/whoami", &key, None).await.status, 200);
     nodes.house.database().unwrap().go_away();
@@ -111,7 +111,7 @@ async fn rest(mut line: TcpStream) -> String {
 
 #[tokio::test]
 async fn a_stream_on_another_node_ends_with_the_credential_that_opened_it() {
-    let Some(nodes) = Nodes::open(Plan::default()).await else { return };
+    let Some(nodes) = TwoTestNodes::open(TestGatewayPlan::default()).await else { return };
     let (at, key) = (nodes.b[0], "authorization: Bearer");
     for whose in [json!({"operator": "vera", "role": "viewer"}), json!({"agent": "clerk"})] {
         let (id, token) = nodes.made(whose).await;
@@ -130,7 +130,7 @@ async fn a_stream_on_another_node_ends_with_the_credential_that_opened_it() {
     let stream = listen(at, request, "acknowledged").await;
     loops::tools::step(&nodes.other).await;
     assert_eq!(nodes.admin("DELETE", &format!("/v1/keys/{id}"), None).await.status, 204);
-    nodes.house.gw.store.freeze(Scope::Agent(clerk()), ana(), "look".into()).await.unwrap();
+    nodes.house.gw.store.freeze(FreezeTarget::Agent(clerk()), ana(), "look".into()).await.unwrap();
     // The freeze wakes it; that its key is gone it has to find out itself.
     loops::tools::step(&nodes.other).await;
     let seen = rest(stream).await;
@@ -138,31 +138,33 @@ async fn a_stream_on_another_node_ends_with_the_credential_that_opened_it() {
 }
 
 /// A write that the agent asks for on the second node, by a visit that began before `meanwhile`.
-async fn written(nodes: &Nodes, name: &str, meanwhile: impl AsyncFnOnce()) -> HoldId {
+async fn written(nodes: &TwoTestNodes, name: &str, meanwhile: impl AsyncFnOnce()) -> HoldId {
     let gw = &nodes.other;
     let path = nodes.house.folder.path().join("other/work").join(name);
     let wish = json!({"capability": "filesystem.write", "arguments": {"path": path, "content": "x"}, "wait_ms": 0});
     let visitor = visitor(gw, &nodes.house.agent_key).unwrap();
     meanwhile().await;
     let request = RequestId::mint(gw.ids.as_ref());
-    let knock = Knock { visitor, door: "test", request, session: None, wish: serde_json::from_value(wish).unwrap() };
+    let knock =
+        CallRequest { visitor, door: "test", request, session: None, wish: serde_json::from_value(wish).unwrap() };
     match corridor::walk(gw, knock).await.unwrap() {
-        Answer::Held { hold, .. } => hold,
+        CallOutcome::Held { hold, .. } => hold,
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
 async fn a_node_carries_out_nothing_of_an_agent_that_another_node_removed() {
-    let plan = Plan { config: "holds: {delays: {filesystem.write: 30s}}\n".into(), ..Plan::default() };
-    let Some(nodes) = Nodes::open(plan).await else { return };
+    let plan =
+        TestGatewayPlan { config: "holds: {delays: {filesystem.write: 30s}}\n".into(), ..TestGatewayPlan::default() };
+    let Some(nodes) = TwoTestNodes::open(plan).await else { return };
     let (first, gw) = (&nodes.house.gw, &nodes.other);
-    let mut release = Release::new(gw);
+    let mut release = ReleaseLoop::new(gw);
     // A pause ends new calls, not what was asked for before it.
     let before = written(&nodes, "paused", async || ()).await;
     first.store.pause_agent(clerk(), ana(), "odd".into()).await.unwrap();
-    nodes.house.pass(Span::from_secs(31));
-    gw.awake(gw.clock.since_boot());
+    nodes.house.pass(Millis::from_secs(31));
+    gw.record_awake(gw.clock.since_boot());
     release.step(gw).await.unwrap();
     assert_eq!(release.finish().await, 1);
     assert_eq!(gw.store.hold(before).await.unwrap().unwrap().state.word(), "done");
@@ -173,8 +175,8 @@ async fn a_node_carries_out_nothing_of_an_agent_that_another_node_removed() {
         first.store.remove_agent(clerk(), ana()).await.unwrap();
     })
     .await;
-    nodes.house.pass(Span::from_secs(31));
-    gw.awake(gw.clock.since_boot());
+    nodes.house.pass(Millis::from_secs(31));
+    gw.record_awake(gw.clock.since_boot());
     release.step(gw).await.unwrap();
     assert_eq!(release.finish().await, 0);
     assert!(!nodes.house.folder.path().join("other/work/removed").exists());

@@ -1,8 +1,8 @@
-//! `sluice approvals watch` on a terminal: each question is shown whole and answered with one key.
+//! `sluice approvals watch` on a terminal: each approval is shown in full and answered with one key.
 //!
-//! Takes pending questions, the oldest first; gives decisions. Promise: a key pressed before a question was on the screen
-//! does not answer it, what is decided is exactly what was shown, and what covers many writes or carries a high risk needs
-//! the key twice.
+//! Takes pending approvals, the oldest first; gives decisions. Promise: a key that was pressed before an approval was
+//! on the screen does not answer it, a decision applies to exactly what was shown, and an approval of many writes or
+//! of a high risk needs the key twice.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, stdin};
@@ -14,24 +14,24 @@ use rustix::termios::{
 use serde_json::Value;
 
 use super::{decide, fetch, show};
-use crate::client::{Ask, Client, Heard, entries, text};
-use crate::failure::{Exit, Failure, io_words};
-use crate::screen::Screen;
+use crate::client::{ApiRequest, EventStreamPoll, GatewayClient, entries, text_field};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit, describe_io_error};
 
-/// How long nothing needs to happen before the list is read again.
+/// How long to wait without an event before the list is read again.
 const LOOK: Duration = Duration::from_secs(1);
 const MENU: &str = "[a] approve once   [d] deny   [s] approve for this session   [l] later   [q] quit   [?] help";
 const HELP: &str = "\
-a  approve this once; what covers many writes or carries a high risk asks for the key a second time
+a  approve once; an approval of many writes or of a high risk needs the key twice
 d  deny
-s  approve, and the same again for the rest of the session, within the narrowest bound the card offers
-l  leave it pending; it comes back when this command starts again
-q  quit; what is pending stays pending
-All arguments, other bounds, notes and changes: sluice approvals --help";
+s  approve, and later calls of this kind for the rest of the session, within the narrowest bound on the card
+l  leave it pending; it is shown again when this command is started again
+q  quit; pending approvals stay pending
+Other arguments, bounds, notes and changes: sluice approvals --help";
 
-/// What a person pressed.
+/// The key a person pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
+enum ApprovalKeyPress {
     Approve,
     Deny,
     Session,
@@ -39,11 +39,11 @@ enum Key {
     Help,
     Quit,
     Unknown,
-    /// Nothing for a second.
+    /// No key for one second.
     Silence,
 }
 
-impl Key {
+impl ApprovalKeyPress {
     const fn read(byte: Option<u8>) -> Self {
         match byte {
             None => Self::Silence,
@@ -52,145 +52,152 @@ impl Key {
             Some(b's' | b'S') => Self::Session,
             Some(b'l' | b'L') => Self::Later,
             Some(b'?' | b'h' | b'H') => Self::Help,
-            // Ctrl-C and Ctrl-D as well: the terminal sends no signals while it is read key by key.
+            // Ctrl-C and Ctrl-D too: the terminal sends no signals while it is read key by key.
             Some(b'q' | b'Q' | 3 | 4) => Self::Quit,
             Some(_) => Self::Unknown,
         }
     }
 }
 
-/// A terminal that gives single keys, until it is dropped.
-struct KeyInput {
+/// A terminal in single-key mode, until this is dropped.
+struct SingleKeyInput {
     before: Termios,
 }
 
-impl KeyInput {
-    fn open() -> Result<Self, Failure> {
+impl SingleKeyInput {
+    fn open() -> Result<Self, CliError> {
         let failed = |error: rustix::io::Errno| {
-            Failure::new(Exit::Failed, "single keys cannot be read from this terminal").why(io_words(&error.into()))
+            CliError::new(CommandExit::Failed, "single keys cannot be read from this terminal")
+                .why(describe_io_error(&error.into()))
         };
         let before = tcgetattr(stdin()).map_err(failed)?;
         let mut single = before.clone();
         single.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
-        // A read gives what there is, or nothing after a second.
+        // A read returns what there is, or nothing after a second.
         single.special_codes[SpecialCodeIndex::VMIN] = 0;
         single.special_codes[SpecialCodeIndex::VTIME] = 10;
         tcsetattr(stdin(), OptionalActions::Now, &single).map_err(failed)?;
         Ok(Self { before })
     }
 
-    /// Forgets what was typed so far.
+    /// Discards everything typed so far.
     fn forget(&self) {
         let _ = tcflush(stdin(), QueueSelector::IFlush);
     }
 
-    fn next(&self) -> Key {
+    fn next(&self) -> ApprovalKeyPress {
         let mut byte = [0_u8];
         match stdin().read(&mut byte) {
-            Ok(1) => Key::read(Some(byte[0])),
-            Ok(_) => Key::Silence,
-            Err(_) => Key::Quit,
+            Ok(1) => ApprovalKeyPress::read(Some(byte[0])),
+            Ok(_) => ApprovalKeyPress::Silence,
+            Err(_) => ApprovalKeyPress::Quit,
         }
     }
 }
 
-impl Drop for KeyInput {
+impl Drop for SingleKeyInput {
     fn drop(&mut self) {
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
     }
 }
 
-/// How one question ended here.
-enum Next {
+/// How one approval ended here.
+enum ApprovalPromptEnd {
     Question,
     Quit,
 }
 
-/// Shows questions as they come and takes a key for each.
-pub(super) fn watch(client: &Client, screen: &Screen) -> Result<Exit, Failure> {
-    let keys = KeyInput::open()?;
+/// Shows approvals as they arrive and reads a key for each.
+pub(super) fn watch(client: &GatewayClient, screen: &CommandConsole) -> Result<CommandExit, CliError> {
+    let keys = SingleKeyInput::open()?;
     let mut stream = client.listen(Some("approval.*,hold.*"), None).ok();
     let mut left: BTreeSet<String> = BTreeSet::new();
-    let ask = Ask::get("/v1/approvals").with("state", Some("pending")).stops();
+    let ask = ApiRequest::get("/v1/approvals").with("state", Some("pending")).via_stop_lane();
     let mut idle = false;
     loop {
         let list = client.list(&ask, 500)?;
         // The oldest first: it has waited longest.
-        let waiting = entries(&list).iter().rev().map(|entry| text(entry, "approval_id").to_owned());
+        let waiting = entries(&list).iter().rev().map(|entry| text_field(entry, "approval_id").to_owned());
         let next = waiting.into_iter().find(|id| !left.contains(id));
         if let Some(id) = next {
             idle = false;
             let approval = fetch(client, &id)?;
             left.insert(id);
-            if text(&approval, "status") != "pending" {
+            if text_field(&approval, "status") != "pending" {
                 continue;
             }
             match answer(client, screen, &keys, &approval)? {
-                Next::Question => continue,
-                Next::Quit => return Ok(Exit::Ok),
+                ApprovalPromptEnd::Question => continue,
+                ApprovalPromptEnd::Quit => return Ok(CommandExit::Ok),
             }
         }
         if !idle {
-            screen.note("no question waits; they appear here as they come ([q] quits)");
+            screen.note("no pending approvals; new ones appear here ([q] quits)");
             idle = true;
         }
-        if keys.next() == Key::Quit {
-            return Ok(Exit::Ok);
+        if keys.next() == ApprovalKeyPress::Quit {
+            return Ok(CommandExit::Ok);
         }
         match stream.as_mut().map(|stream| stream.next(Some(Duration::from_millis(1)))) {
-            Some(Ok(Heard::Event(_) | Heard::Nothing)) => {}
-            Some(Ok(Heard::End) | Err(_)) => stream = client.listen(Some("approval.*,hold.*"), None).ok(),
+            Some(Ok(EventStreamPoll::Event(_) | EventStreamPoll::Nothing)) => {}
+            Some(Ok(EventStreamPoll::End) | Err(_)) => stream = client.listen(Some("approval.*,hold.*"), None).ok(),
             None => client.pause(LOOK),
         }
     }
 }
 
-/// Shows one question and waits for a key, or until it is decided elsewhere.
-fn answer(client: &Client, screen: &Screen, keys: &KeyInput, approval: &Value) -> Result<Next, Failure> {
+/// Shows one approval and waits for a key, or until it is decided elsewhere.
+fn answer(
+    client: &GatewayClient,
+    screen: &CommandConsole,
+    keys: &SingleKeyInput,
+    approval: &Value,
+) -> Result<ApprovalPromptEnd, CliError> {
     screen.line("")?;
     show(screen, approval, false)?;
     screen.note(MENU);
-    // SECURITY: what was typed ahead was not an answer to this.
+    // SECURITY: keys typed before the card was shown are not an answer to it.
     keys.forget();
-    let needs_two = text(approval, "subject") == "batch" || text(approval, "risk") == "high";
-    let mut pressed: Option<Key> = None;
+    let needs_two = text_field(approval, "subject") == "batch" || text_field(approval, "risk") == "high";
+    let mut pressed: Option<ApprovalKeyPress> = None;
     loop {
         let key = keys.next();
         let done = match key {
-            Key::Approve | Key::Session if needs_two && pressed != Some(key) => {
-                let what = if text(approval, "subject") == "batch" { "covers many writes" } else { "has a high risk" };
+            ApprovalKeyPress::Approve | ApprovalKeyPress::Session if needs_two && pressed != Some(key) => {
+                let what =
+                    if text_field(approval, "subject") == "batch" { "covers many writes" } else { "has a high risk" };
                 screen.note(format_args!("this {what}: press the same key again to approve"));
                 pressed = Some(key);
                 continue;
             }
-            Key::Approve => decide::approve_shown(client, screen, approval),
-            Key::Session => decide::session_shown(client, screen, approval),
-            Key::Deny => decide::deny_shown(client, screen, approval),
-            Key::Later => return Ok(Next::Question),
-            Key::Quit => return Ok(Next::Quit),
-            Key::Help => {
+            ApprovalKeyPress::Approve => decide::approve_shown(client, screen, approval),
+            ApprovalKeyPress::Session => decide::session_shown(client, screen, approval),
+            ApprovalKeyPress::Deny => decide::deny_shown(client, screen, approval),
+            ApprovalKeyPress::Later => return Ok(ApprovalPromptEnd::Question),
+            ApprovalKeyPress::Quit => return Ok(ApprovalPromptEnd::Quit),
+            ApprovalKeyPress::Help => {
                 screen.note(HELP);
                 continue;
             }
-            Key::Unknown => {
+            ApprovalKeyPress::Unknown => {
                 screen.note(MENU);
                 continue;
             }
-            Key::Silence => {
-                let now = fetch(client, text(approval, "approval_id"))?;
-                if text(&now, "status") == "pending" {
+            ApprovalKeyPress::Silence => {
+                let now = fetch(client, text_field(approval, "approval_id"))?;
+                if text_field(&now, "status") == "pending" {
                     continue;
                 }
-                screen.note(format_args!("decided elsewhere: {}", text(&now, "status")));
-                return Ok(Next::Question);
+                screen.note(format_args!("decided elsewhere: {}", text_field(&now, "status")));
+                return Ok(ApprovalPromptEnd::Question);
             }
         };
         return match done {
-            Ok(()) => Ok(Next::Question),
-            // The question is still there, or gone: the next look tells. The person hears why.
-            Err(failure) if failure.exit != Exit::Unreachable => {
+            Ok(()) => Ok(ApprovalPromptEnd::Question),
+            // The approval may be gone or still pending: the next read shows which. The person sees the reason.
+            Err(failure) if failure.exit != CommandExit::Unreachable => {
                 screen.failure(&failure);
-                Ok(Next::Question)
+                Ok(ApprovalPromptEnd::Question)
             }
             Err(failure) => Err(failure),
         };
@@ -204,9 +211,12 @@ mod tests {
     #[test]
     fn only_the_keys_of_the_menu_decide() {
         for byte in 0..=u8::MAX {
-            let decides = matches!(Key::read(Some(byte)), Key::Approve | Key::Deny | Key::Session);
+            let decides = matches!(
+                ApprovalKeyPress::read(Some(byte)),
+                ApprovalKeyPress::Approve | ApprovalKeyPress::Deny | ApprovalKeyPress::Session
+            );
             assert_eq!(decides, b"aAdDsS".contains(&byte), "{byte}");
         }
-        assert_eq!(Key::read(None), Key::Silence);
+        assert_eq!(ApprovalKeyPress::read(None), ApprovalKeyPress::Silence);
     }
 }

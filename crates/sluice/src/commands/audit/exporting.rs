@@ -1,7 +1,7 @@
-//! `sluice audit export`: one log, or every log of every node, as plain files.
+//! `sluice audit export`: exports one log, or the logs of all nodes, as plain files.
 //!
-//! Takes the record as a gateway or a database file has it; gives three files for each log. Promise: an export is never written over
-//! another one, and a key that the asked node does not know first-hand is said to be one.
+//! Takes the audit log of a gateway or a database file; gives three files for each log. Promise: an export never
+//! overwrites another one, and the command says when the responding node knows a key only from another node.
 
 use std::path::{Path, PathBuf};
 
@@ -10,42 +10,42 @@ use sluice_core::audit::checkpoint::origin;
 use sluice_core::audit::export::{CHECKPOINTS, LOG};
 use sluice_core::audit::key::VerifierKey;
 
-use super::source::{self, Log, Source};
-use super::{AS_TOLD, Which, no_key, read_key};
-use crate::client::Reach;
-use crate::export::{ExportFiles, Writer};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
+use super::source::{self, AuditLogSource, SourcedAuditLog};
+use super::{ARCHIVE_HINT, AS_TOLD, AuditSourceArgs, no_key, read_key};
+use crate::client::GatewayArgs;
+use crate::console::CommandConsole;
+use crate::export::{AuditExportWriter, ExportFiles};
+use crate::failure::{CliError, CommandExit};
 
-/// Write a log out as three plain files that verify anywhere.
+/// Export a log as three plain files that can be verified anywhere.
 #[derive(Debug, Args)]
 #[command(before_help = "Examples:\n  sluice audit export --out ./export\n  \
     sluice audit export --data ./data --key audit.pub --out ./export")]
-pub(crate) struct ExportTo {
+pub(crate) struct AuditExportArgs {
     #[command(flatten)]
-    which: Which,
-    /// File with the log's public key; otherwise the one the gateway or the data folder names
+    which: AuditSourceArgs,
+    /// File with the log's public key; default: the key from the gateway or the data folder
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Where to write; made if it is not there, and must not hold an export already
+    /// Folder to write to; created if it does not exist, must not contain an export
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Every log of the record, of every node, each in a folder of its own
+    /// Export the logs of all nodes, each to a folder of its own
     #[arg(long, conflicts_with = "log")]
     all: bool,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl ExportTo {
-    pub(super) fn run(self, reach: &Reach, screen: &Screen) -> Result<Exit, Failure> {
+impl AuditExportArgs {
+    pub(super) fn run(self, reach: &GatewayArgs, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let named = self.key.as_deref().map(read_key).transpose()?;
         let source = source::open(reach, self.which.data.as_deref(), screen)?;
         if !self.all {
             let log = source.pick(self.which.log.as_ref())?;
             self.write(&source, (log, named.as_ref()), &self.out, screen)?;
-            return Ok(Exit::Ok);
+            return Ok(CommandExit::Ok);
         }
         let mut without_key = None;
         for log in source.logs()?.into_iter().filter(|log| log.head.size > 0) {
@@ -57,36 +57,42 @@ impl ExportTo {
             let folder = self.out.join(log.name.as_str().replace('/', "-"));
             self.write(&source, (log, named), &folder, screen)?;
         }
-        // The rest is written; that it is not all must not be overlooked.
-        without_key.map_or(Ok(Exit::Ok), Err)
+        // The other logs are written; that one is missing must not be overlooked.
+        without_key.map_or(Ok(CommandExit::Ok), Err)
     }
 
     /// Writes one log to a folder.
     fn write(
         &self,
-        source: &Source,
-        (log, named): (Log, Option<&VerifierKey>),
+        source: &AuditLogSource,
+        (log, named): (SourcedAuditLog, Option<&VerifierKey>),
         out: &Path,
-        screen: &Screen,
-    ) -> Result<(), Failure> {
+        screen: &CommandConsole,
+    ) -> Result<(), CliError> {
         if named.is_none() && log.key.is_some() && !log.is_own {
             screen.note(format_args!("{} is another node's log: {}", log.name, AS_TOLD));
         }
+        let start = log.start.clone();
         let (log, key) = (log.name.clone(), named.cloned().or(log.key).ok_or_else(|| no_key(&log.name))?);
         if key.name() != origin(&log) {
-            return Err(Failure::new(Exit::Usage, format!("the key is not the key of {log}"))
+            return Err(CliError::new(CommandExit::Usage, format!("the key does not belong to {log}"))
                 .why(format!("it signs as `{}`", key.name())));
         }
         if out.join(LOG).exists() || out.join(CHECKPOINTS).exists() {
-            return Err(Failure::new(Exit::Conflict, format!("`{}` holds an export already", out.display()))
-                .hint("name another folder; exports are evidence and are not overwritten"));
+            return Err(CliError::new(
+                CommandExit::Conflict,
+                format!("`{}` already contains an export", out.display()),
+            )
+            .hint("choose another folder; exports are evidence and are not overwritten"));
         }
         let failed = |error: anyhow::Error| {
-            Failure::new(Exit::Failed, "the export could not be written").why(format!("{error:#}"))
+            CliError::new(CommandExit::Failed, "the export could not be written").why(format!("{error:#}"))
         };
-        let mut writer = Writer::create(&ExportFiles::in_folder(out).map_err(failed)?).map_err(failed)?;
-        let (mut signed, mut checkpoints) = (0, 0_u64);
-        // The checkpoints first: an entry appended meanwhile is then merely not covered yet.
+        let mut writer =
+            AuditExportWriter::create(&ExportFiles::in_folder(out).map_err(failed)?, start).map_err(failed)?;
+        let first = writer.size();
+        let (mut signed, mut checkpoints) = (first, 0_u64);
+        // The checkpoints first: an entry that is appended meanwhile is then just not covered yet.
         loop {
             let page = source.checkpoints(&log, signed)?;
             let Some((size, _)) = page.last() else { break };
@@ -101,15 +107,28 @@ impl ExportTo {
             if page.is_empty() {
                 break;
             }
+            if page.first().is_some_and(|entry| entry.seq != writer.size()) {
+                return Err(CliError::new(
+                    CommandExit::Conflict,
+                    format!("entry #{} of {log} is missing", writer.size()),
+                )
+                .why("it was archived while the export was written, or the log is damaged")
+                .hint("export again to another folder; if it is still missing: sluice audit verify"));
+            }
             page.iter().try_for_each(|entry| writer.entry(entry)).map_err(failed)?;
         }
         let size = writer.finish(log.clone(), key).map_err(failed)?;
         if self.json {
-            screen
-                .json(&serde_json::json!({"log": log, "entries": size, "signed": signed, "checkpoints": checkpoints,
-                "folder": out}))?;
+            screen.json(
+                &serde_json::json!({"log": log, "first": first, "entries": size - first, "signed": signed - first,
+                "checkpoints": checkpoints, "folder": out}),
+            )?;
         } else {
-            screen.note(format_args!("wrote {size} entries of {log} to {}, {signed} of them signed", out.display()));
+            let (written, signed) = (size - first, signed - first);
+            screen.note(format_args!("wrote {written} entries of {log} to {}, {signed} of them signed", out.display()));
+        }
+        if first > 0 && !self.json {
+            screen.note(format_args!("entries before #{first} are in the gateway's archive; {ARCHIVE_HINT}"));
         }
         Ok(())
     }

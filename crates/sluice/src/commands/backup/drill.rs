@@ -1,4 +1,4 @@
-//! `sluice backup drill`: a restore that is practised, timed, and gone afterwards.
+//! `sluice backup drill`: a test restore that is measured and removed afterwards.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,45 +6,45 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use sluice_core::backup::BackupEngine;
-use sluice_core::{Clock as _, Span};
-use sluice_gateway::backup::{self as backups, RestoreParams, RestoreTarget, VerifyParams};
-use sluice_gateway::config::Database;
+use sluice_core::{Clock as _, Millis};
+use sluice_gateway::backup::{self as backups, RestoreBackupParams, RestoreTarget, VerifyBackupParams};
+use sluice_gateway::config::DatabaseLocation;
 use sluice_store::Store;
 
-use super::opening::{self, Opening};
+use super::unlock::{self, BackupUnlockArgs};
 use super::{failed, world};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
 use crate::system::SystemClock;
 
-/// Restore a backup into a temporary folder, open it, verify it, and leave nothing.
+/// Test a backup: restore it into a temporary folder, open it, verify it, and remove everything.
 #[derive(Debug, Args)]
-pub(crate) struct Drill {
-    /// The backup
+pub(crate) struct BackupDrillArgs {
+    /// File of the backup
     backup: PathBuf,
     #[command(flatten)]
-    opening: Opening,
-    /// The envelope with its keys
+    opening: BackupUnlockArgs,
+    /// File with its keys
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
-    /// For a backup of PostgreSQL: a file with the URL of an empty database, which is empty again afterwards
+    /// For a backup of PostgreSQL: file with the URL of an empty database, which is empty again afterwards
     #[arg(long, value_name = "FILE")]
     database_url_file: Option<PathBuf>,
-    /// A folder with room for the restored gateway; the system's temporary folder if none is named
+    /// Folder with space for the restored gateway; default: the system's temporary folder
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Drill {
-    pub(super) async fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl BackupDrillArgs {
+    pub(super) async fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let key = self.opening.key()?;
-        let scratch = opening::scratch(self.scratch.as_deref())?;
-        let mut times = Times::start();
+        let scratch = unlock::scratch(self.scratch.as_deref())?;
+        let mut times = DrillTimings::start();
         let looked = scratch.path().join("verify");
-        let params = VerifyParams {
+        let params = VerifyBackupParams {
             backup: &self.backup,
             key: &key,
             keys: self.keys.as_deref(),
@@ -57,14 +57,18 @@ impl Drill {
 
         let data = scratch.path().join("gateway").join("data");
         let database = match (verified.manifest.engine, &self.database_url_file) {
-            (BackupEngine::Sqlite, _) => Database::File(data.join("sluice.db")),
+            (BackupEngine::Sqlite, _) => DatabaseLocation::File(data.join("sluice.db")),
             (BackupEngine::Postgres, Some(file)) => {
                 let url = crate::commands::secrets::value(Some(file))?;
-                Database::server(&url).map_err(|why| Failure::new(Exit::Usage, "that is no database").why(why))?
+                DatabaseLocation::server(&url)
+                    .map_err(|why| CliError::new(CommandExit::Usage, "not a database URL").why(why))?
             }
             (BackupEngine::Postgres, None) => {
-                return Err(Failure::new(Exit::Usage, "a backup of PostgreSQL is practised on an empty database")
-                    .hint("createdb drill; then name a file with its URL: --database-url-file FILE"));
+                return Err(CliError::new(
+                    CommandExit::Usage,
+                    "a backup of PostgreSQL needs an empty database for the test",
+                )
+                .hint("createdb drill; then give a file with its URL: --database-url-file FILE"));
             }
         };
         let world = world();
@@ -73,7 +77,7 @@ impl Drill {
             database: database.clone(),
             config: Some(scratch.path().join("gateway")),
         };
-        let params = RestoreParams {
+        let params = RestoreBackupParams {
             backup: &self.backup,
             key: &key,
             keys: self.keys.as_deref(),
@@ -85,62 +89,65 @@ impl Drill {
         times.lap("restore");
 
         let opened = look(&database, &restored.verified.manifest.node).await;
-        if let Database::Server(url) = &database {
+        if let DatabaseLocation::Server(url) = &database {
             sluice_store::backup::empty_server(url.expose()).await.map_err(|error| failed(error.into()))?;
         }
         let (is_frozen, waiting) = (opened?, restored.set_aside);
         times.lap("open");
         if !is_frozen {
-            return Err(Failure::new(Exit::NotVerified, "the restored gateway would not start frozen (backup.record)"));
+            return Err(CliError::new(
+                CommandExit::NotVerified,
+                "the restored gateway would not start frozen (backup.record)",
+            ));
         }
         let vault = restored.verified.vault_opens;
         if self.json {
             screen.json(&json!({"drilled": true, "backup": verified.manifest.backup, "open_writes": waiting,
                 "vault_opens": vault, "milliseconds": times.as_json()}))?;
-            return Ok(Exit::Ok);
+            return Ok(CommandExit::Ok);
         }
         screen.line(format_args!("backup       {} of {}", verified.manifest.backup, verified.manifest.created_at))?;
         for (what, took) in &times.laps {
             screen.line(format_args!("{what:<12} {took}"))?;
         }
         let entries: u64 = verified.logs.iter().map(|log| log.entries).sum();
-        screen.line(format_args!("record       {entries} entries verify"))?;
+        screen.line(format_args!("audit log    {entries} entries verified"))?;
         screen.line(format_args!("open writes  {waiting} would wait for a person; none would be sent"))?;
         match vault {
-            Some(true) => screen.line("vault        opens with the root key of the envelope")?,
+            Some(true) => screen.line("vault        opens with the root key of the key file")?,
             Some(false) | None => {
-                screen.note("whether the vault opens was not tried: no envelope with a root key was named (--keys)")
+                screen.note("the vault was not tested: no key file with a root key was given (--keys)")
             }
         }
-        screen.line("the drill succeeded; nothing is left of it")?;
-        Ok(Exit::Ok)
+        screen.line("the test restore succeeded; its files are removed")?;
+        Ok(CommandExit::Ok)
     }
 }
 
-/// Opens the restored database as a gateway would. Says whether it is frozen.
-async fn look(database: &Database, node: &sluice_core::NodeName) -> Result<bool, Failure> {
+/// Opens the restored database as a gateway would. Returns whether it is frozen.
+async fn look(database: &DatabaseLocation, node: &sluice_core::NodeName) -> Result<bool, CliError> {
     let store = match database {
-        Database::File(path) => Store::open_file(path, node.clone(), Arc::new(SystemClock)),
-        Database::Server(url) => Store::open_server(url.expose(), node.clone()),
+        DatabaseLocation::File(path) => Store::open_file(path, node.clone(), Arc::new(SystemClock)),
+        DatabaseLocation::Server(url) => Store::open_server(url.expose(), node.clone()),
     };
     let of_store = |error: sluice_store::StoreError| failed(error.into());
-    Ok(!store.map_err(of_store)?.suspecting().await.map_err(of_store)?.is_empty())
+    Ok(!store.map_err(of_store)?.suspecting_nodes().await.map_err(of_store)?.is_empty())
 }
 
-/// How long each part took.
-struct Times {
-    since: Span,
-    laps: Vec<(&'static str, Span)>,
+/// How long each step took.
+struct DrillTimings {
+    since: Millis,
+    laps: Vec<(&'static str, Millis)>,
 }
 
-impl Times {
+impl DrillTimings {
     fn start() -> Self {
         Self { since: SystemClock.since_boot(), laps: Vec::new() }
     }
 
     fn lap(&mut self, what: &'static str) {
         let now = SystemClock.since_boot();
-        let took = Span::from_millis(now.as_millis().saturating_sub(self.since.as_millis()));
+        let took = Millis::from_millis(now.as_millis().saturating_sub(self.since.as_millis()));
         self.laps.push((what, took));
         self.since = now;
     }

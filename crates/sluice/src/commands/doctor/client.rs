@@ -1,8 +1,8 @@
-//! A client's hook, broken on purpose: does the tool stop.
+//! Tests a client's hook by breaking it on purpose: the tool must be stopped.
 //!
-//! Takes a client; gives one finding per way in which its installed hook was broken. Promise: it is the hook of the client's
-//! own configuration that is tried, no program but this one is started for it, and a client without one, or with its hooks
-//! switched off, fails; so does one whose gateway does not answer.
+//! Takes a client; gives one finding for each way in which its installed hook was broken. Promise: the hook of the
+//! client's own configuration is tested, and only this program is started for it. A client without a hook or with its
+//! hooks switched off fails, and so does a client whose gateway does not respond.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,31 +11,31 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{Finding, State};
-use crate::client::{Ask, Client, shown, text};
-use crate::commands::hook::Agent;
-use crate::commands::setup::recipes::{self, Hears, Line};
+use super::{DoctorCheckStatus, DoctorFinding};
+use crate::client::{ApiRequest, GatewayClient, display_field, text_field};
+use crate::commands::hook::HookAgent;
+use crate::commands::setup::recipes::{self, HookCommandLine, HookEventSource};
 use crate::commands::setup::{block, members};
 
-/// What each client sends before it runs a command.
-const fn input(agent: Agent) -> &'static str {
+/// The input each client sends before it runs a command.
+const fn input(agent: HookAgent) -> &'static str {
     match agent {
-        Agent::ClaudeCode | Agent::Codex => {
+        HookAgent::ClaudeCode | HookAgent::Codex => {
             r#"{"session_id":"doctor","cwd":"/","hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"true"}}"#
         }
-        Agent::Gemini => {
+        HookAgent::Gemini => {
             r#"{"session_id":"doctor","cwd":"/","hook_event_name":"BeforeTool","tool_name":"run_shell_command","tool_input":{"command":"true"}}"#
         }
-        Agent::Cursor => {
+        HookAgent::Cursor => {
             r#"{"conversation_id":"doctor","hook_event_name":"beforeShellExecution","command":"true","cwd":"/"}"#
         }
     }
 }
 
-/// Finds the hook a client has, breaks exactly that one in every way and looks whether the tool stops.
-pub(super) fn broken(agent: Agent) -> Vec<Finding> {
+/// Finds the hook of a client, breaks it in every way, and checks that the tool is stopped.
+pub(super) fn check_broken_hooks(agent: HookAgent) -> Vec<DoctorFinding> {
     let (Some(home), Ok(here)) = (std::env::var_os("HOME").map(PathBuf::from), std::env::current_dir()) else {
-        return vec![Finding::new("hook", State::Fail, "there is no home folder")];
+        return vec![DoctorFinding::new("hook", DoctorCheckStatus::Fail, "no home folder is known")];
     };
     let files = recipes::hook_files(agent.client(), &home, &here);
     let mut findings = Vec::new();
@@ -46,60 +46,68 @@ pub(super) fn broken(agent: Agent) -> Vec<Finding> {
             Ok(Some(read)) => {
                 gather(&read, &format!("{}{}", recipes::HOOK, agent.name()), &mut lines);
                 if let Some(switch) = switched_off(agent, &read) {
-                    let text = format!("`{}` has {switch}: the client asks nobody", file.display());
-                    findings.push(Finding::new("hook", State::Fail, text).hint("take that out of the file"));
+                    let text = format!("`{}` has {switch}: the client does not ask the gateway", file.display());
+                    findings.push(
+                        DoctorFinding::new("hook", DoctorCheckStatus::Fail, text).hint("remove it from the file"),
+                    );
                 }
             }
-            Err(why) => findings.push(Finding::new("hook", State::Warn, format!("`{}`: {why}", file.display()))),
+            Err(why) => findings.push(DoctorFinding::new(
+                "hook",
+                DoctorCheckStatus::Warn,
+                format!("`{}`: {why}", file.display()),
+            )),
         }
     }
     lines.sort();
     lines.dedup();
-    let hears_prompts = |line: &String| Line::read(line, agent.name()).is_some_and(|line| line.hears == Hears::Prompts);
+    let hears_prompts = |line: &String| {
+        HookCommandLine::read(line, agent.name()).is_some_and(|line| line.hears == HookEventSource::Prompts)
+    };
     if lines.iter().all(hears_prompts) {
         let files: Vec<String> = files.iter().map(|file| format!("`{}`", file.display())).collect();
-        let text = format!("there is no hook of sluice in {}: the client asks nobody", files.join(" or "));
+        let text = format!("no sluice hook in {}: the client does not ask the gateway", files.join(" or "));
         let hint = format!("sluice setup {} --hooks", agent.name());
-        findings.push(Finding::new("hook", State::Fail, text).hint(hint));
+        findings.push(DoctorFinding::new("hook", DoctorCheckStatus::Fail, text).hint(hint));
     }
     findings.extend(lines.iter().flat_map(|line| attempts(agent, line, &home)));
     findings
 }
 
-/// A client's file, if there is one.
+/// Reads a client's settings file, if it exists.
 fn settings(file: &Path) -> Result<Option<Value>, String> {
     let Ok(text) = fs::read_to_string(file) else { return Ok(None) };
     match file.extension().and_then(|kind| kind.to_str()) {
         Some("toml") => block::read(&text).map(Some),
         _ if text.trim().is_empty() => Ok(None),
-        _ => members::read(&text).map(Some).ok_or_else(|| "it is not JSON, so nothing can be said about it".to_owned()),
+        _ => members::read(&text).map(Some).ok_or_else(|| "it is not JSON and cannot be checked".to_owned()),
     }
 }
 
-/// What in a client's file keeps all its hooks, or ours, from being run.
-fn switched_off(agent: Agent, read: &Value) -> Option<&'static str> {
+/// The setting in a client's file that switches off all hooks, or ours.
+fn switched_off(agent: HookAgent, read: &Value) -> Option<&'static str> {
     let is = |pointer: &str, wanted: bool| read.pointer(pointer) == Some(&Value::Bool(wanted));
     let among = |pointer: &str| {
         let mut names = read.pointer(pointer).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
         names.any(|name| name == recipes::NAME || name.contains(recipes::HOOK))
     };
     match agent {
-        Agent::ClaudeCode if is("/disableAllHooks", true) => Some("`disableAllHooks`"),
-        Agent::Codex if is("/features/hooks", false) || is("/features/codex_hooks", false) => {
+        HookAgent::ClaudeCode if is("/disableAllHooks", true) => Some("`disableAllHooks`"),
+        HookAgent::Codex if is("/features/hooks", false) || is("/features/codex_hooks", false) => {
             Some("`hooks = false` under `[features]`")
         }
-        Agent::Gemini if is("/hooksConfig/enabled", false) || is("/hooks/enabled", false) => {
+        HookAgent::Gemini if is("/hooksConfig/enabled", false) || is("/hooks/enabled", false) => {
             Some("`hooksConfig.enabled: false`")
         }
-        Agent::Gemini if is("/tools/enableHooks", false) => Some("`tools.enableHooks: false`"),
-        Agent::Gemini if among("/hooksConfig/disabled") || among("/hooks/disabled") => {
-            Some("the hook of sluice under `hooksConfig.disabled`")
+        HookAgent::Gemini if is("/tools/enableHooks", false) => Some("`tools.enableHooks: false`"),
+        HookAgent::Gemini if among("/hooksConfig/disabled") || among("/hooks/disabled") => {
+            Some("the sluice hook under `hooksConfig.disabled`")
         }
-        Agent::ClaudeCode | Agent::Codex | Agent::Gemini | Agent::Cursor => None,
+        HookAgent::ClaudeCode | HookAgent::Codex | HookAgent::Gemini | HookAgent::Cursor => None,
     }
 }
 
-/// Every text with a mark.
+/// Collects every text that contains a marker.
 fn gather(value: &Value, mark: &str, found: &mut Vec<String>) {
     match value {
         Value::String(text) if text.contains(mark) => found.push(text.clone()),
@@ -109,16 +117,16 @@ fn gather(value: &Value, mark: &str, found: &mut Vec<String>) {
     }
 }
 
-/// One hook, broken in every way.
-fn attempts(agent: Agent, line: &str, home: &Path) -> Vec<Finding> {
+/// Tests one hook, broken in every way.
+fn attempts(agent: HookAgent, line: &str, home: &Path) -> Vec<DoctorFinding> {
     let fail = |text: String| {
         let hint = format!("sluice setup {} --hooks", agent.name());
-        vec![Finding::new("hook", State::Fail, text).hint(hint)]
+        vec![DoctorFinding::new("hook", DoctorCheckStatus::Fail, text).hint(hint)]
     };
-    let Some(parts) = Line::read(line, agent.name()) else {
-        return fail("a hook with the mark of sluice is not as `sluice setup` writes it".into());
+    let Some(parts) = HookCommandLine::read(line, agent.name()) else {
+        return fail("a hook with the sluice marker differs from what `sluice setup` writes".into());
     };
-    // SECURITY: a project's file may name any program; only this one is started.
+    // SECURITY: a project's file may name any program; only this program is started.
     let same = match (fs::canonicalize(&parts.program), std::env::current_exe().and_then(fs::canonicalize)) {
         (Ok(one), Ok(own)) => one == own,
         _ => false,
@@ -126,16 +134,16 @@ fn attempts(agent: Agent, line: &str, home: &Path) -> Vec<Finding> {
     if !same {
         return fail(format!("the hook starts `{}`, which is not this program", parts.program));
     }
-    if parts.hears == Hears::Prompts {
+    if parts.hears == HookEventSource::Prompts {
         return vec![task_key(agent, &parts)];
     }
     let whole = input(agent);
     let half = whole.get(..whole.len() / 2).unwrap_or_default();
-    let nowhere = Line { url: "http://127.0.0.1:9".into(), ..parts.clone() };
-    let keyless = Line { key: "/nonexistent/sluice.key".into(), ..parts.clone() };
+    let nowhere = HookCommandLine { url: "http://127.0.0.1:9".into(), ..parts.clone() };
+    let keyless = HookCommandLine { key: "/nonexistent/sluice.key".into(), ..parts.clone() };
     let mut findings = Vec::new();
     if !Path::new(&parts.key).is_file() {
-        findings.extend(fail(format!("the hook's key is not at `{}`: every tool is stopped", parts.key)));
+        findings.extend(fail(format!("the hook's key file `{}` does not exist: every tool is stopped", parts.key)));
     } else {
         findings.push(reached(&parts));
     }
@@ -150,53 +158,73 @@ fn attempts(agent: Agent, line: &str, home: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Whether the gateway answers where the hook asks it, and takes the hook's key.
-fn reached(parts: &Line) -> Finding {
-    let asked =
-        Client::with_key_file(&parts.url, Path::new(&parts.key)).and_then(|client| client.ask(&Ask::get("/v1/whoami")));
+/// Checks that the gateway responds at the hook's address and accepts the hook's key.
+fn reached(parts: &HookCommandLine) -> DoctorFinding {
+    let asked = GatewayClient::with_key_file(&parts.url, Path::new(&parts.key))
+        .and_then(|client| client.send(&ApiRequest::get("/v1/whoami")));
     match asked {
-        Ok(me) if text(&me, "kind") != "agent" => {
-            let text = format!("`{}` is no agent's key, so no hook can ask with it", parts.key);
-            Finding::new("gateway", State::Fail, text).hint("sluice keys create --agent NAME --out FILE")
+        Ok(me) if text_field(&me, "kind") != "agent" => {
+            let text = format!("`{}` is not an agent key, so the hook cannot use it", parts.key);
+            DoctorFinding::new("gateway", DoctorCheckStatus::Fail, text)
+                .hint("sluice keys create --agent NAME --out FILE")
         }
         Ok(me) => {
-            let text =
-                format!("the gateway at {} answers and knows the key of agent `{}`", parts.url, shown(&me, "name"));
-            Finding::new("gateway", State::Ok, text)
+            let text = format!(
+                "the gateway at {} responds and accepts the key of agent `{}`",
+                parts.url,
+                display_field(&me, "name")
+            );
+            DoctorFinding::new("gateway", DoctorCheckStatus::Ok, text)
         }
         Err(failure) => {
             let why = failure.why.map(|why| format!(" ({why})")).unwrap_or_default();
             let text = format!("{}{why}: every tool is stopped until this works", failure.message);
-            Finding::new("gateway", State::Fail, text)
-                .hint(failure.hint.unwrap_or_else(|| "start it: sluice serve; then run this again".to_owned()))
+            DoctorFinding::new("gateway", DoctorCheckStatus::Fail, text).hint(
+                failure
+                    .hint
+                    .unwrap_or_else(|| "start the gateway: sluice serve; then run this command again".to_owned()),
+            )
         }
     }
 }
 
-/// Whether the hook that hears prompts has its key. Without it the gate asks about more, and nothing stops.
-fn task_key(agent: Agent, line: &Line) -> Finding {
+/// Checks that the prompt hook has its task key. Without it the gate asks for more approvals, and nothing is stopped.
+fn task_key(agent: HookAgent, line: &HookCommandLine) -> DoctorFinding {
     if Path::new(&line.key).is_file() {
-        return Finding::new("hook", State::Ok, "what you type is stated to the gate with a task key");
+        return DoctorFinding::new(
+            "hook",
+            DoctorCheckStatus::Ok,
+            "your prompts are stated to the gate with a task key",
+        );
     }
-    let text = format!("the task key is not at `{}`: nothing counts as asked for", line.key);
+    let text = format!(
+        "the task key file `{}` does not exist: your prompts are not stated, so no target counts as asked for",
+        line.key
+    );
     let hint = format!("sluice setup {} --hooks --task-key-file FILE", agent.name());
-    Finding::new("hook", State::Warn, text).hint(hint)
+    DoctorFinding::new("hook", DoctorCheckStatus::Warn, text).hint(hint)
 }
 
-fn attempt(agent: Agent, way: &str, input: &str, line: (&str, &Path)) -> Finding {
+fn attempt(agent: HookAgent, way: &str, input: &str, line: (&str, &Path)) -> DoctorFinding {
     match run(input, line) {
-        Err(error) => Finding::new("hook", State::Fail, format!("{way}: the hook could not be run: {error}")),
+        Err(error) => {
+            DoctorFinding::new("hook", DoctorCheckStatus::Fail, format!("{way}: the hook could not be run: {error}"))
+        }
         Ok((code, stdout)) if stopped(agent, code, &stdout) => {
-            Finding::new("hook", State::Ok, format!("{way}: the tool was stopped"))
+            DoctorFinding::new("hook", DoctorCheckStatus::Ok, format!("{way}: the tool was stopped"))
         }
         Ok((code, _)) => {
             let code = code.map_or_else(|| "no code".to_owned(), |code| code.to_string());
-            Finding::new("hook", State::Fail, format!("{way}: the tool would have run (the hook ended with {code})"))
+            DoctorFinding::new(
+                "hook",
+                DoctorCheckStatus::Fail,
+                format!("{way}: the tool would have run (the hook ended with {code})"),
+            )
         }
     }
 }
 
-/// Runs a line as the client does.
+/// Runs a hook line as the client does.
 fn run(input: &str, (line, home): (&str, &Path)) -> std::io::Result<(Option<i32>, String)> {
     let mut child = Command::new("/bin/sh")
         .args(["-c", line])
@@ -208,7 +236,7 @@ fn run(input: &str, (line, home): (&str, &Path)) -> std::io::Result<(Option<i32>
         .spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
         match stdin.write_all(input.as_bytes()) {
-            // It may have ended without reading: what it ended with says more.
+            // It may have ended without reading its input: its exit code says more.
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error),
             _ => {}
         }
@@ -217,13 +245,13 @@ fn run(input: &str, (line, home): (&str, &Path)) -> std::io::Result<(Option<i32>
     Ok((output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// Whether the client takes this for a no.
-fn stopped(agent: Agent, code: Option<i32>, stdout: &str) -> bool {
+/// Whether the client takes this result as a denial.
+fn stopped(agent: HookAgent, code: Option<i32>, stdout: &str) -> bool {
     let said: Value = serde_json::from_str(stdout).unwrap_or(Value::Null);
     match agent {
-        Agent::ClaudeCode | Agent::Codex => code == Some(2),
-        Agent::Gemini => code == Some(2) && (stdout.is_empty() || said.get("decision") == Some(&"deny".into())),
-        Agent::Cursor => code == Some(2) && (stdout.is_empty() || said.get("permission") == Some(&"deny".into())),
+        HookAgent::ClaudeCode | HookAgent::Codex => code == Some(2),
+        HookAgent::Gemini => code == Some(2) && (stdout.is_empty() || said.get("decision") == Some(&"deny".into())),
+        HookAgent::Cursor => code == Some(2) && (stdout.is_empty() || said.get("permission") == Some(&"deny".into())),
     }
 }
 
@@ -235,21 +263,21 @@ mod tests {
     #[test]
     fn hooks_that_are_switched_off_are_noticed() {
         for (agent, read) in [
-            (Agent::ClaudeCode, json!({"disableAllHooks": true})),
-            (Agent::Codex, json!({"features": {"hooks": false}})),
-            (Agent::Codex, json!({"features": {"codex_hooks": false}})),
-            (Agent::Gemini, json!({"hooksConfig": {"enabled": false}})),
-            (Agent::Gemini, json!({"hooksConfig": {"disabled": ["other", "sluice"]}})),
-            (Agent::Gemini, json!({"hooksConfig": {"disabled": ["x hook gemini # sluice hook gemini"]}})),
-            (Agent::Gemini, json!({"tools": {"enableHooks": false}})),
+            (HookAgent::ClaudeCode, json!({"disableAllHooks": true})),
+            (HookAgent::Codex, json!({"features": {"hooks": false}})),
+            (HookAgent::Codex, json!({"features": {"codex_hooks": false}})),
+            (HookAgent::Gemini, json!({"hooksConfig": {"enabled": false}})),
+            (HookAgent::Gemini, json!({"hooksConfig": {"disabled": ["other", "sluice"]}})),
+            (HookAgent::Gemini, json!({"hooksConfig": {"disabled": ["x hook gemini # sluice hook gemini"]}})),
+            (HookAgent::Gemini, json!({"tools": {"enableHooks": false}})),
         ] {
             assert!(switched_off(agent, &read).is_some(), "{agent:?} {read}");
         }
         for (agent, read) in [
-            (Agent::ClaudeCode, json!({"disableAllHooks": false})),
-            (Agent::Codex, json!({"features": {"hooks": true, "other": false}})),
-            (Agent::Gemini, json!({"hooksConfig": {"enabled": true, "disabled": ["other"]}})),
-            (Agent::Cursor, json!({"disableAllHooks": true})),
+            (HookAgent::ClaudeCode, json!({"disableAllHooks": false})),
+            (HookAgent::Codex, json!({"features": {"hooks": true, "other": false}})),
+            (HookAgent::Gemini, json!({"hooksConfig": {"enabled": true, "disabled": ["other"]}})),
+            (HookAgent::Cursor, json!({"disableAllHooks": true})),
         ] {
             assert_eq!(switched_off(agent, &read), None, "{agent:?} {read}");
         }

@@ -1,89 +1,94 @@
-//! Checks of the database: it opens, is whole, keeps what it acknowledges, and so does what it fails over to.
+//! Checks of the database: it opens, is not damaged, is durable, and so is its standby.
 
-use sluice_gateway::config::{Config, Database};
+use sluice_gateway::config::{Config, DatabaseLocation};
 use sluice_store::ServerReplication;
 
-use super::{Finding, State};
+use super::{DoctorCheckStatus, DoctorFinding};
 
-/// Somebody else may be using it.
-pub(super) fn database(config: &Config) -> Vec<Finding> {
+/// Checks the database. Another process may be using it.
+pub(super) fn database(config: &Config) -> Vec<DoctorFinding> {
     let path = match &config.database {
-        Database::Server(url) => return server(url.expose()),
-        Database::File(path) => path,
+        DatabaseLocation::Server(url) => return server(url.expose()),
+        DatabaseLocation::File(path) => path,
     };
     if !path.exists() {
-        let finding = Finding::new("database", State::Warn, format!("there is no {} yet", path.display()));
-        return vec![finding.hint("the gateway makes one when it starts; without keys nobody can use it: sluice init")];
+        let finding =
+            DoctorFinding::new("database", DoctorCheckStatus::Warn, format!("{} does not exist yet", path.display()));
+        return vec![
+            finding.hint("the gateway creates it when it starts; to create it with the first keys: sluice init"),
+        ];
     }
     vec![match sluice_store::examine_file(path) {
         Ok(found) => {
             let entries = found.entries.unwrap_or(0);
-            let message = format!("{} opens and is whole, {entries} entries on record", path.display());
-            schema_of(Finding::new("database", State::Ok, message), found.schema)
+            let message = format!("{} opens and is not damaged, {entries} audit entries", path.display());
+            schema_of(DoctorFinding::new("database", DoctorCheckStatus::Ok, message), found.schema)
         }
-        Err(error) => Finding::new("database", State::Fail, format!("{} ({})", error, error.code()))
-            .hint("keep the file as it is and look at a copy: sluice audit verify --data PATH"),
+        Err(error) => DoctorFinding::new("database", DoctorCheckStatus::Fail, format!("{} ({})", error, error.code()))
+            .hint("keep the file unchanged and verify a copy: sluice audit verify --data PATH"),
     }]
 }
 
-fn server(url: &str) -> Vec<Finding> {
+fn server(url: &str) -> Vec<DoctorFinding> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else {
-        return vec![Finding::new("database", State::Warn, "the server could not be asked")];
+        return vec![DoctorFinding::new("database", DoctorCheckStatus::Warn, "the server could not be checked")];
     };
     match runtime.block_on(sluice_store::examine_server(url)) {
         Ok(found) => {
             let words = match found.schema {
-                0 => "the PostgreSQL server answers; its database is empty, and the first start fills it",
-                _ => "the PostgreSQL server answers and keeps what it acknowledges",
+                0 => "the PostgreSQL server responds; its database is empty and is set up at the first start",
+                _ => "the PostgreSQL server responds and its commits are durable",
             };
-            let answers = schema_of(Finding::new("database", State::Ok, words), found.schema);
+            let answers = schema_of(DoctorFinding::new("database", DoctorCheckStatus::Ok, words), found.schema);
             std::iter::once(answers).chain(found.replication.map(replication)).collect()
         }
-        // SECURITY: an error of the client may repeat the address, and the address holds a password.
+        // SECURITY: an error of the client may contain the address, and the address contains a password.
         Err(error) => {
             let message = format!("the PostgreSQL server cannot be used ({})", error.code());
-            vec![Finding::new("database", State::Fail, message).hint(match error.code() {
+            vec![DoctorFinding::new("database", DoctorCheckStatus::Fail, message).hint(match error.code() {
                 "store.durability_off" => {
-                    "the server may lose what it acknowledges: set `fsync`, `full_page_writes` and `synchronous_commit` to on"
+                    "the server may lose acknowledged commits: set `fsync`, `full_page_writes` and `synchronous_commit` to on"
                 }
-                _ => "check `database.url` or `database.url_file`; does the server run, and does it take this user?",
+                _ => "check `database.url` or `database.url_file`, that the server runs, and that it accepts this user",
             })]
         }
     }
 }
 
-/// What a failover would lose.
-fn replication(found: ServerReplication) -> Finding {
-    let lost =
-        "a failover to it loses what was acknowledged last; the gateway notices, freezes everything and asks a person";
+/// Checks what a failover would lose.
+fn replication(found: ServerReplication) -> DoctorFinding {
+    let lost = "a failover to it loses the last acknowledged commits; the gateway detects that, freezes everything and waits for a person";
     match found {
         ServerReplication { is_synchronous: true, standbys: 0 } => {
             let message = "commits wait for a synchronous standby, and none is connected";
-            Finding::new("replication", State::Warn, message)
-                .hint("without one the gateway stands still: start a standby")
+            DoctorFinding::new("replication", DoctorCheckStatus::Warn, message)
+                .hint("until one is connected the gateway waits: start a standby")
         }
         ServerReplication { is_synchronous: true, .. } => {
-            Finding::new("replication", State::Ok, "commits wait for a synchronous standby")
+            DoctorFinding::new("replication", DoctorCheckStatus::Ok, "commits wait for a synchronous standby")
         }
-        ServerReplication { is_synchronous: false, standbys: 0 } => Finding::new(
+        ServerReplication { is_synchronous: false, standbys: 0 } => DoctorFinding::new(
             "replication",
-            State::Info,
-            "the server has no standby: what it loses is lost, except for a backup",
+            DoctorCheckStatus::Info,
+            "the server has no standby: data it loses can only come from a backup",
         )
         .hint("if you add one, make it synchronous: synchronous_standby_names (docs/recovery.md)"),
-        ServerReplication { is_synchronous: false, .. } => {
-            Finding::new("replication", State::Warn, format!("the standby of the server is asynchronous: {lost}"))
-                .hint("set synchronous_standby_names on the server (docs/recovery.md)")
-        }
+        ServerReplication { is_synchronous: false, .. } => DoctorFinding::new(
+            "replication",
+            DoctorCheckStatus::Warn,
+            format!("the standby of the server is asynchronous: {lost}"),
+        )
+        .hint("set synchronous_standby_names on the server (docs/recovery.md)"),
     }
 }
 
-fn schema_of(finding: Finding, schema: i64) -> Finding {
+fn schema_of(finding: DoctorFinding, schema: i64) -> DoctorFinding {
     if schema == 0 || schema == sluice_store::SCHEMA {
         return finding;
     }
-    finding.hint(format!("its schema is {schema}; the next start of the gateway brings it to {}", sluice_store::SCHEMA))
+    finding
+        .hint(format!("its schema is {schema}; the next start of the gateway upgrades it to {}", sluice_store::SCHEMA))
 }
 
 #[cfg(test)]
@@ -97,10 +102,13 @@ mod tests {
             (finding.state, finding.message.clone())
         };
         let (state, message) = look(false, 1);
-        assert!(matches!(state, State::Warn) && message.contains("loses what was acknowledged last"), "{message}");
-        assert!(matches!(look(true, 1).0, State::Ok));
-        assert!(matches!(look(true, 0).0, State::Warn), "nobody is there to wait for");
+        assert!(
+            matches!(state, DoctorCheckStatus::Warn) && message.contains("loses the last acknowledged commits"),
+            "{message}"
+        );
+        assert!(matches!(look(true, 1).0, DoctorCheckStatus::Ok));
+        assert!(matches!(look(true, 0).0, DoctorCheckStatus::Warn), "no standby is connected");
         let (state, message) = look(false, 0);
-        assert!(matches!(state, State::Info) && message.contains("no standby"), "{message}");
+        assert!(matches!(state, DoctorCheckStatus::Info) && message.contains("no standby"), "{message}");
     }
 }

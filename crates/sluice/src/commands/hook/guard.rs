@@ -1,24 +1,24 @@
-//! Guard: tool calls that are about a gateway's own files, or about credentials.
+//! Guard: detects tool calls that touch a gateway's own files or credentials.
 //!
-//! Takes what a client wants to do; says whether the hook itself stops it. Promise: a gateway's data folder,
-//! configuration, policies and keys are refused for every tool of every client, also those that only look and also when
-//! no gateway answers. A tool that only looks is put before the gateway's rules when it names a credential.
+//! Takes a tool call; says whether the hook itself stops it. Promise: a gateway's data folder, configuration, policies
+//! and keys are refused for every tool of every client, including tools that only read, and also when no gateway
+//! responds. A tool that only reads is checked by the gateway's rules when it names a credential.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use sluice_gateway::own_files::OwnFiles;
+use sluice_gateway::gateway_files::GatewayOwnFiles;
 
-use super::shapes::Asked;
+use super::client_formats::HookToolRequest;
 
-/// What the agent is told.
+/// The reason shown to the agent.
 pub(super) const WORDS: &str =
-    "the gateway's own files are not for agents: data folder, configuration, policies and keys (nothing was asked)";
+    "agents must not use the gateway's own files: data folder, configuration, policies and keys (nobody was asked)";
 
-/// Folders that hold credentials, wherever they lie.
+/// Folders that contain credentials, at any place.
 const FOLDERS: [&str; 9] =
     [".ssh", ".aws", ".azure", ".kube", ".gnupg", ".docker", ".password-store", "gcloud", ".secrets"];
-/// Files that hold credentials.
+/// Files that contain credentials.
 const FILES: [&str; 14] = [
     ".netrc",
     ".npmrc",
@@ -35,19 +35,19 @@ const FILES: [&str; 14] = [
     "id_ecdsa",
     "id_ed25519",
 ];
-/// How other such files end.
+/// Extensions of such files.
 const ENDS: [&str; 5] = [".pem", ".p12", ".pfx", ".keystore", ".key"];
-/// Arguments that are looked for, and no paths.
+/// Arguments that are search terms, not paths.
 const LOOKED_FOR: [&str; 3] = ["pattern", "query", "regex"];
 
 /// Whether the call names a file of a gateway on this machine.
-pub(super) fn names_own_files(asked: &Asked) -> bool {
+pub(super) fn names_own_files(asked: &HookToolRequest) -> bool {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    OwnFiles::nearby(home).named_in(&asked.input, asked.folder.as_deref()).is_some()
+    GatewayOwnFiles::nearby(home).named_in(&asked.input, asked.folder.as_deref()).is_some()
 }
 
-/// Whether an argument of the call is the path of a credential, also behind a link.
-pub(super) fn names_credentials(asked: &Asked) -> bool {
+/// Whether an argument of the call is the path of a credential, or a link to one.
+pub(super) fn names_credentials(asked: &HookToolRequest) -> bool {
     let Some(members) = asked.input.as_object() else { return false };
     let members = members.iter().filter(|(name, _)| !LOOKED_FOR.contains(&name.as_str()));
     let texts = members.flat_map(|(_, value)| match value {

@@ -1,51 +1,56 @@
-//! A prompt of the user, stated to the gate as the task of the client's session.
+//! States a prompt of the user to the gate as the task of the client's session.
 //!
-//! Takes the prompt; gives an exit code. Promise: nothing but what a client insists on is printed on standard output,
-//! because clients add it to the conversation; whatever goes wrong is said on standard error, never stops the prompt, and states no task.
+//! Takes the prompt; gives an exit code. Promise: standard output contains only what a client requires, because clients
+//! add it to the conversation; errors go to standard error, never stop the prompt, and leave the session without a task.
 
 use serde_json::json;
 
-use super::Agent;
+use super::HookAgent;
 use super::ask;
-use super::shapes::{self, Prompt};
-use crate::client::{Ask, Reach, Whose};
+use super::client_formats::{self, HookUserPrompt};
+use crate::client::{ApiRequest, ClientCredentialKind, GatewayArgs};
 use crate::client_process;
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
 
 /// States what the user asked for.
-pub(super) fn state(reach: &Reach, agent: Agent, prompt: &Prompt, screen: &Screen) -> Exit {
+pub(super) fn state(
+    reach: &GatewayArgs,
+    agent: HookAgent,
+    prompt: &HookUserPrompt,
+    screen: &CommandConsole,
+) -> CommandExit {
     match stated(reach, agent, prompt) {
-        Ok(()) => match shapes::prompt_answer(agent) {
-            Some(line) if screen.line(line).is_err() => Exit::Failed,
-            Some(_) | None => Exit::Ok,
+        Ok(()) => match client_formats::prompt_answer(agent) {
+            Some(line) if screen.line(line).is_err() => CommandExit::Failed,
+            Some(_) | None => CommandExit::Ok,
         },
         Err(failure) => {
             let why = failure.why.map(|why| format!(" ({why})")).unwrap_or_default();
             screen.note(format_args!(
-                "sluice was not told what you asked for, so it will ask about more: {}{why}",
+                "sluice could not record your task, so it will ask for more approvals: {}{why}",
                 failure.message
             ));
-            // Any code but 2 lets the prompt go on.
-            Exit::Failed
+            // Every exit code but 2 lets the prompt continue.
+            CommandExit::Failed
         }
     }
 }
 
-fn stated(reach: &Reach, agent: Agent, prompt: &Prompt) -> Result<(), Failure> {
-    let client = reach.client(Whose::Task)?;
-    let place = ask::place(&client, agent, &prompt.session)?;
-    if let Some(session) = ask::written_at(&place) {
-        let state = Ask::post(format!("/v1/sessions/{session}/task")).body(json!({"task": prompt.text}));
-        match client.ask(&state) {
+fn stated(reach: &GatewayArgs, agent: HookAgent, prompt: &HookUserPrompt) -> Result<(), CliError> {
+    let client = reach.open_client(ClientCredentialKind::Task)?;
+    let place = ask::session_file(&client, agent, &prompt.session)?;
+    if let Some(session) = ask::read_session_file(&place) {
+        let state = ApiRequest::post(format!("/v1/sessions/{session}/task")).body(json!({"task": prompt.text}));
+        match client.send(&state) {
             Ok(_) => {
-                client_process::works_in(client.address(), &session);
+                client_process::record_session(client.address(), &session);
                 return Ok(());
             }
-            // It has ended: the user goes on in a new one.
-            Err(failure) if ask::refused(&failure) == Some("identity.session") => {}
+            // The session has ended: the user continues in a new one.
+            Err(failure) if ask::problem_code(&failure) == Some("identity.session") => {}
             Err(failure) => return Err(failure),
         }
     }
-    ask::open(&client, agent, &place, Some(&prompt.text)).map(drop)
+    ask::open_session(&client, agent, &place, Some(&prompt.text)).map(drop)
 }

@@ -1,33 +1,33 @@
-//! Servers: what a client calls the server behind a tool, and whether that server is the gate itself.
+//! Servers: the name of the server behind a tool, and whether that server is the gate itself.
 //!
-//! Takes the command or address a client says it talks to; gives the name its configuration has for it. Promise: a server
-//! is taken for the gate by what is started or asked, never by a name anyone can choose.
+//! Takes the command or address from a client's input; gives the name from its configuration. Promise: a server is
+//! recognised as the gate by its command or address, never by a name that anyone can choose.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// What a server is called that no configuration names.
+/// The name of a server that no configuration contains.
 pub(super) const UNNAMED: &str = "unnamed";
-/// Where Cursor keeps its servers, beneath a home or a project.
+/// The file with Cursor's servers, in a home folder or a project.
 const CURSOR: &str = ".cursor/mcp.json";
 
-/// How a tool's server can be told to be the gate.
+/// How a tool's server can be recognised as the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Proof {
-    /// It cannot be: it is the client's own tool, or another's server.
+pub(super) enum GateServerProof {
+    /// Not at all: it is the client's own tool, or another server.
     None,
-    /// The client keeps names apart, and says this one.
+    /// By its name, because the client ensures unique names.
     Name,
-    /// It is started so.
+    /// By its command.
     Command(String),
-    /// It is asked there.
+    /// By its address.
     Url(String),
 }
 
-impl Proof {
-    /// Of the command or address a client names.
+impl GateServerProof {
+    /// From the command or address in the client's input.
     pub(super) fn of(said: &Value) -> Self {
         let word = |name: &str| said.get(name).and_then(Value::as_str).filter(|word| !word.is_empty());
         match (command(said), word("url")) {
@@ -67,8 +67,8 @@ fn command(entry: &Value) -> Option<String> {
     Some(std::iter::once(command).chain(arguments).collect::<Vec<_>>().join(" "))
 }
 
-/// What Cursor's configuration calls this server, in the home and the projects it has open.
-pub(super) fn named(proof: &Proof, home: Option<&Path>, roots: &[PathBuf]) -> String {
+/// The name of this server in Cursor's configuration, in the home folder and the open projects.
+pub(super) fn find_cursor_name(proof: &GateServerProof, home: Option<&Path>, roots: &[PathBuf]) -> String {
     let files = home.into_iter().chain(roots.iter().map(PathBuf::as_path)).map(|place| place.join(CURSOR));
     let mut found: Vec<String> = Vec::new();
     for file in files {
@@ -76,12 +76,12 @@ pub(super) fn named(proof: &Proof, home: Option<&Path>, roots: &[PathBuf]) -> St
         let read: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
         let Some(servers) = read.get("mcpServers").and_then(Value::as_object) else { continue };
         for (name, entry) in servers {
-            if *proof != Proof::None && Proof::of(entry) == *proof && !found.contains(name) {
+            if *proof != GateServerProof::None && GateServerProof::of(entry) == *proof && !found.contains(name) {
                 found.push(name.clone());
             }
         }
     }
-    // Two names for one server are none: rules about either could be meant.
+    // A server with two names counts as unnamed: a rule could mean either name.
     match found.as_slice() {
         [name] => name.clone(),
         _ => UNNAMED.to_owned(),
@@ -97,13 +97,16 @@ mod tests {
     fn a_server_is_the_gate_by_what_is_started_and_not_by_its_name() {
         let own = std::env::current_exe().unwrap();
         let ours = format!("{} mcp", own.display());
-        assert!(Proof::Command(ours.clone()).holds("http://g"));
+        assert!(GateServerProof::Command(ours.clone()).holds("http://g"));
         for other in ["/tmp/evil/sluice mcp", "sluice mcp", "mcp", " mcp", &format!("{ours} --url http://evil")] {
-            assert!(!Proof::Command(other.into()).holds("http://g"), "{other}");
+            assert!(!GateServerProof::Command(other.into()).holds("http://g"), "{other}");
         }
-        assert!(Proof::Url("http://g/mcp".into()).holds("http://g"));
-        assert!(!Proof::Url("https://evil.example/mcp".into()).holds("http://g"));
-        assert_eq!(Proof::of(&json!({"command": ours, "url": "https://evil.example/mcp"})), Proof::None);
+        assert!(GateServerProof::Url("http://g/mcp".into()).holds("http://g"));
+        assert!(!GateServerProof::Url("https://evil.example/mcp".into()).holds("http://g"));
+        assert_eq!(
+            GateServerProof::of(&json!({"command": ours, "url": "https://evil.example/mcp"})),
+            GateServerProof::None
+        );
     }
 
     #[test]
@@ -115,7 +118,7 @@ mod tests {
             "github": {"command": "npx", "args": ["-y", "server-github"]}, "a": {"url": "http://x"}, "b": {"url": "http://x"},
         }});
         fs::write(&file, servers.to_string()).unwrap();
-        let name = |said: Value| named(&Proof::of(&said), Some(home.path()), &[]);
+        let name = |said: Value| find_cursor_name(&GateServerProof::of(&said), Some(home.path()), &[]);
         assert_eq!(name(json!({"command": "npx -y server-github"})), "github");
         assert_eq!(name(json!({"command": "npx -y server-github --more"})), UNNAMED);
         assert_eq!(name(json!({"url": "http://x"})), UNNAMED, "which of the two is not known");

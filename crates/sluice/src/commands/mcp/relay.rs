@@ -1,4 +1,4 @@
-//! The relay: one message to the gateway, its answers back.
+//! The relay: sends one message to the gateway and returns its answers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,85 +8,85 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::wire::{Events, headers};
-use crate::client::Wire;
+use super::wire::{McpStreamParser, headers};
+use crate::client::RawGatewayClient;
 use crate::client_process;
 
-/// Pauses between attempts to reach a gateway that does not answer, in milliseconds.
+/// Pauses between attempts to reach a gateway that does not respond, in milliseconds.
 const PAUSES: [u64; 7] = [100, 300, 1_000, 2_000, 4_000, 8_000, 15_000];
-/// Names the session of the client that a call belongs to.
+/// The header that names the client's session of a call.
 const JOINED: &str = "sluice-session";
 /// Largest answer, in bytes.
 const LARGEST: usize = 64 << 20;
 
 /// How the bridge ended.
 #[derive(Debug)]
-pub(super) enum Ended {
-    /// The client went away.
+pub(super) enum McpBridgeEnd {
+    /// The client closed the connection.
     Closed,
     /// The gateway does not accept the key.
     Refused(String),
 }
 
-/// What is known between two messages.
+/// The state between two messages.
 #[derive(Debug, Default)]
-struct Known {
-    /// The message that opened the conversation, to open it again.
+struct McpRelayState {
+    /// The message that opened the conversation, to reopen it.
     opening: Option<Value>,
     agreed: Option<String>,
     session: Option<String>,
     refused: Option<String>,
 }
 
-/// Writes one message to the client; false when nobody reads any more.
-type Say = Box<dyn Fn(&str) -> bool + Send + Sync>;
+/// Writes one message to the client; false if the client is gone.
+type McpClientWriter = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// Hands messages on.
-pub(super) struct Relay {
-    wire: Wire,
-    say: Say,
-    known: Mutex<Known>,
-    /// Requests that are not answered yet, by their ids: whoever is told closes the request.
+/// Forwards messages.
+pub(super) struct McpRelay {
+    wire: RawGatewayClient,
+    say: McpClientWriter,
+    known: Mutex<McpRelayState>,
+    /// Open requests by their ids; notifying one closes the request.
     open: Mutex<HashMap<String, Arc<Notify>>>,
     over: Notify,
 }
 
 /// One message of the client.
-pub(super) struct Message {
+pub(super) struct McpClientMessage {
     value: Value,
-    pub(super) kind: Kind,
-    /// Its place among the open requests, if it is one.
+    pub(super) kind: McpMessageKind,
+    /// Its entry among the open requests, if it is a request.
     place: Option<(String, Arc<Notify>)>,
 }
 
-/// What the bridge itself does about a message.
-pub(super) enum Kind {
-    /// It opens a conversation.
+/// What the bridge itself does with a message.
+pub(super) enum McpMessageKind {
+    /// Opens a conversation.
     Opening,
-    /// Nothing but handing it on.
+    /// Only forwards it.
     Other,
 }
 
-/// Why a message was not answered.
-enum Fault {
-    /// It never left.
+/// Why a message got no answer.
+enum McpRelayError {
+    /// It was not sent.
     NotSent(String),
     /// It may have arrived.
     Unclear(String),
 }
 
-impl Relay {
-    pub(super) fn new(wire: Wire, say: Say) -> Self {
+impl McpRelay {
+    pub(super) fn new(wire: RawGatewayClient, say: McpClientWriter) -> Self {
         Self { wire, say, known: Mutex::default(), open: Mutex::default(), over: Notify::new() }
     }
 
-    /// A line as a message to hand on, if it is one. A word that takes back an earlier request is heeded here: to the
-    /// gateway, a request that is taken back is one whose connection ends.
-    pub(super) fn read(&self, line: &str) -> Option<Message> {
+    /// Parses a line as a message to forward, if it is one. A cancel notification is handled here: for the gateway, a
+    /// cancelled request is one whose connection closes.
+    pub(super) fn read(&self, line: &str) -> Option<McpClientMessage> {
         let value = match serde_json::from_str::<Value>(line) {
             Ok(value) if value.is_object() => value,
             Ok(_) => {
-                self.complain(&Value::Null, -32600, "a message is one JSON object", None);
+                self.complain(&Value::Null, -32600, "a message must be one JSON object", None);
                 return None;
             }
             Err(error) => {
@@ -102,46 +102,50 @@ impl Relay {
             return None;
         }
         if is(&value, "initialize") {
-            return Some(Message { value, kind: Kind::Opening, place: None });
+            return Some(McpClientMessage { value, kind: McpMessageKind::Opening, place: None });
         }
         let place = value.get("method").and(value.get("id")).map(|id| (id.to_string(), Arc::<Notify>::default()));
         if let Some((id, stop)) = &place {
             self.open().insert(id.clone(), Arc::clone(stop));
         }
-        Some(Message { value, kind: Kind::Other, place })
+        Some(McpClientMessage { value, kind: McpMessageKind::Other, place })
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Notify>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the gateway does not accept the key, if so.
+    /// The reason why the gateway does not accept the key, if it does not.
     pub(super) fn refused(&self) -> Option<String> {
         self.known().refused.clone()
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn known(&self) -> std::sync::MutexGuard<'_, McpRelayState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One message: to the gateway, and what it answers back.
-    pub(super) async fn pass(&self, message: Message) {
-        let Message { value, kind, place } = message;
-        if matches!(kind, Kind::Opening) {
+    /// Sends one message to the gateway and returns its answers.
+    pub(super) async fn forward(&self, message: McpClientMessage) {
+        let McpClientMessage { value, kind, place } = message;
+        if matches!(kind, McpMessageKind::Opening) {
             let mut known = self.known();
-            *known = Known { opening: Some(value.clone()), refused: known.refused.take(), ..Known::default() };
+            *known = McpRelayState {
+                opening: Some(value.clone()),
+                refused: known.refused.take(),
+                ..McpRelayState::default()
+            };
         }
         let exchanged = match &place {
             None => self.exchange(&value).await,
             Some((_, stop)) => tokio::select! {
                 exchanged = self.exchange(&value) => exchanged,
-                // Dropping the exchange ends its connection. Nobody waits for an answer any more, so none is given.
+                // Dropping the exchange closes its connection. Nobody waits for an answer any more, so none is sent.
                 () = stop.notified() => return,
             },
         };
         if let Some((id, stop)) = place {
             let mut open = self.open();
-            // Another request may have taken the id meanwhile.
+            // Another request may use the id meanwhile.
             if open.get(&id).is_some_and(|other| Arc::ptr_eq(other, &stop)) {
                 open.remove(&id);
             }
@@ -152,13 +156,13 @@ impl Relay {
     }
 
     async fn exchange(&self, message: &Value) -> Result<(), (i32, String, Option<Value>)> {
-        let gone = |fault: Fault| match fault {
-            Fault::NotSent(why) => {
+        let gone = |fault: McpRelayError| match fault {
+            McpRelayError::NotSent(why) => {
                 (-32000, format!("the gateway cannot be reached, and nothing was sent: {why}"), None)
             }
-            Fault::Unclear(why) => {
+            McpRelayError::Unclear(why) => {
                 let text = format!(
-                    "the connection broke before an answer came ({why}): ask sluice_status whether the call arrived before \
+                    "the connection broke before an answer arrived ({why}): use sluice_status to check whether the call arrived before \
                      making it again"
                 );
                 (-32000, text, None)
@@ -174,8 +178,8 @@ impl Relay {
         })
     }
 
-    /// Sends a message, as often as it provably did not arrive.
-    async fn send(&self, message: &Value) -> Result<Response, Fault> {
+    /// Sends a message, and repeats it as long as it provably did not arrive.
+    async fn send(&self, message: &Value) -> Result<Response, McpRelayError> {
         let mut pauses = PAUSES.iter();
         loop {
             let (agreed, session) = {
@@ -184,7 +188,7 @@ impl Relay {
             };
             let request = self.wire.request(Method::POST, "/mcp");
             let mut request = request.headers(headers(message, agreed.as_deref(), session.as_deref()));
-            // The client's hooks work in a session that knows what the user asked for: this call belongs there too.
+            // The client's hooks use a session that knows the user's task: this call belongs to that session too.
             if is(message, "tools/call")
                 && let Some(joined) = client_process::session(self.wire.address())
             {
@@ -194,27 +198,31 @@ impl Relay {
                 Ok(response) => return Ok(response),
                 Err(error) if error.is_connect() => match pauses.next() {
                     Some(pause) => wait(*pause).await,
-                    None => return Err(Fault::NotSent(plain(&error))),
+                    None => return Err(McpRelayError::NotSent(plain(&error))),
                 },
-                Err(error) => return Err(Fault::Unclear(plain(&error))),
+                Err(error) => return Err(McpRelayError::Unclear(plain(&error))),
             }
         }
     }
 
-    /// The answer of the gateway, as it comes.
-    async fn answer(&self, message: &Value, mut response: Response) -> Result<(), Result<Fault, (String, Value)>> {
+    /// Passes on the gateway's answer as it arrives.
+    async fn answer(
+        &self,
+        message: &Value,
+        mut response: Response,
+    ) -> Result<(), Result<McpRelayError, (String, Value)>> {
         let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let (kind, session) = (text("content-type").unwrap_or_default(), text("mcp-session-id"));
         let status = response.status();
         let streams = kind.starts_with("text/event-stream");
-        let (mut events, mut body) = (Events::default(), Vec::new());
-        // Only a request waits for an answer; one that gets none must hear of it, or its client waits for ever.
+        let (mut events, mut body) = (McpStreamParser::default(), Vec::new());
+        // Only a request expects an answer; one that gets none must get an error, or its client waits forever.
         let mut answered = message.get("id").is_none() || message.get("method").is_none();
         loop {
             let piece = match response.chunk().await {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
-                Err(error) => return Err(Ok(Fault::Unclear(plain(&error)))),
+                Err(error) => return Err(Ok(McpRelayError::Unclear(plain(&error)))),
             };
             if streams {
                 for event in events.push(&piece) {
@@ -225,11 +233,13 @@ impl Relay {
                 body.extend_from_slice(&piece);
             }
             if body.len() + events.waiting() > LARGEST {
-                return Err(Ok(Fault::Unclear("the answer is too large".into())));
+                return Err(Ok(McpRelayError::Unclear("the answer is too large".into())));
             }
         }
         if streams || body.is_empty() {
-            let none = || Err(Ok(Fault::Unclear(format!("it ended with {}, without one", status.as_u16()))));
+            let none = || {
+                Err(Ok(McpRelayError::Unclear(format!("the response had status {} and no answer", status.as_u16()))))
+            };
             return if answered { Ok(()) } else { none() };
         }
         let body = String::from_utf8_lossy(&body);
@@ -243,10 +253,10 @@ impl Relay {
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
             self.known().refused = Some(said.clone());
         }
-        Err(Err((format!("the gateway says {}: {said} {}", status.as_u16(), word("hint")), problem)))
+        Err(Err((format!("the gateway responded {}: {said} {}", status.as_u16(), word("hint")), problem)))
     }
 
-    /// Hands one message of the gateway to the client; learns from the answer to an opening.
+    /// Passes one message of the gateway to the client; remembers the answer to an opening.
     fn tell(&self, asked: &Value, text: &str, session: Option<&str>) {
         if is(asked, "initialize")
             && let Ok(answer) = serde_json::from_str::<Value>(text)
@@ -260,7 +270,7 @@ impl Relay {
         (self.say)(&text.replace(['\n', '\r'], " "));
     }
 
-    /// Opens the conversation again, unseen by the client.
+    /// Reopens the conversation without involving the client.
     async fn reopen(&self) -> bool {
         let Some(opening) = self.known().opening.clone() else { return false };
         self.known().session = None;
@@ -271,7 +281,7 @@ impl Relay {
         opened
     }
 
-    /// Listens to what the gateway says by itself, for as long as there is a client.
+    /// Listens for messages the gateway sends on its own, as long as there is a client.
     pub(super) async fn listen(&self) {
         if self.known().session.is_none() {
             return;
@@ -279,16 +289,16 @@ impl Relay {
         let mut pauses = PAUSES.iter();
         loop {
             let last = tokio::select! {
-                last = self.hear() => last,
+                last = self.read_event_stream() => last,
                 () = self.over.notified() => return,
             };
             let pause = match last {
-                Heard::Something => {
+                McpListenOutcome::Something => {
                     pauses = PAUSES.iter();
                     PAUSES.first().copied().unwrap_or(100)
                 }
-                Heard::Nothing => pauses.next().copied().unwrap_or(15_000),
-                Heard::Never => return,
+                McpListenOutcome::Nothing => pauses.next().copied().unwrap_or(15_000),
+                McpListenOutcome::Never => return,
             };
             tokio::select! {
                 () = wait(pause) => {}
@@ -297,38 +307,38 @@ impl Relay {
         }
     }
 
-    async fn hear(&self) -> Heard {
+    async fn read_event_stream(&self) -> McpListenOutcome {
         let (agreed, session) = {
             let known = self.known();
             (known.agreed.clone(), known.session.clone())
         };
         let headers = headers(&Value::Null, agreed.as_deref(), session.as_deref());
         let Ok(mut response) = self.wire.request(Method::GET, "/mcp").headers(headers).send().await else {
-            return Heard::Nothing;
+            return McpListenOutcome::Nothing;
         };
         if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-            return Heard::Never;
+            return McpListenOutcome::Never;
         }
         if !response.status().is_success() {
-            return Heard::Nothing;
+            return McpListenOutcome::Nothing;
         }
-        let mut events = Events::default();
+        let mut events = McpStreamParser::default();
         while let Ok(Some(piece)) = response.chunk().await {
             events.push(&piece).iter().for_each(|event| self.tell(&Value::Null, event, None));
             if events.waiting() > LARGEST {
                 break;
             }
         }
-        Heard::Something
+        McpListenOutcome::Something
     }
 
-    /// No more messages come.
+    /// Called when no more messages come.
     pub(super) fn finish(&self) {
-        // Kept for whoever begins to wait a moment later.
+        // The permit is stored for a task that starts waiting later.
         self.over.notify_one();
     }
 
-    /// Ends the conversation.
+    /// Closes the conversation.
     pub(super) async fn end(&self) {
         let (agreed, session) = {
             let mut known = self.known();
@@ -350,14 +360,14 @@ impl Relay {
     }
 }
 
-/// What came of listening.
-enum Heard {
+/// The result of listening.
+enum McpListenOutcome {
     Something,
     Nothing,
     Never,
 }
 
-/// Whether this is the answer to a request.
+/// Whether this text is the answer to a request.
 fn answers(request: &Value, text: &str) -> bool {
     let Ok(answer) = serde_json::from_str::<Value>(text) else { return false };
     answer.get("id") == request.get("id") && (answer.get("result").is_some() || answer.get("error").is_some())
@@ -371,7 +381,7 @@ async fn wait(millis: u64) {
     let _elapsed = tokio::time::timeout(Duration::from_millis(millis), std::future::pending::<()>()).await;
 }
 
-/// What went wrong, without the address, which may be long.
+/// The error without the address, which may be long.
 fn plain(error: &reqwest::Error) -> String {
     let mut source: &dyn std::error::Error = error;
     while let Some(deeper) = source.source() {

@@ -1,12 +1,12 @@
-//! Messages on the wire: the headers a message needs, and events out of a stream.
+//! Wire format: the headers of a message, and events from a stream.
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
-/// Where a message of the newest revision says which it speaks.
+/// The field in which a message of the newest revision states its revision.
 const REVISION: &str = "io.modelcontextprotocol/protocolVersion";
 
-/// Headers that repeat what the body says, as its revision wants them.
+/// Headers that repeat fields of the body, as the revision requires.
 pub(super) fn headers(message: &Value, agreed: Option<&str>, session: Option<&str>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: &'static str, value: &str| {
@@ -41,15 +41,15 @@ pub(super) fn headers(message: &Value, agreed: Option<&str>, session: Option<&st
     headers
 }
 
-/// Bytes of a stream on their way to becoming messages.
+/// Bytes of a stream that become messages.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(super) struct McpStreamParser {
     waiting: Vec<u8>,
     data: String,
 }
 
-impl Events {
-    /// More bytes; gives every message that is whole now.
+impl McpStreamParser {
+    /// Adds bytes; returns every message that is complete now.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         self.waiting.extend_from_slice(bytes);
         let mut whole = Vec::new();
@@ -68,7 +68,7 @@ impl Events {
         whole
     }
 
-    /// How much waits for its end.
+    /// How many bytes of an incomplete message are kept.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len() + self.data.len()
     }
@@ -100,7 +100,7 @@ mod tests {
     fn messages_come_out_whole_whatever_the_pieces() {
         let stream = b": alive\n\nevent: message\ndata: {\"a\":1}\n\ndata: {\"b\":\r\ndata: 2}\n\n";
         for size in 1..stream.len() {
-            let mut events = Events::default();
+            let mut events = McpStreamParser::default();
             let whole: Vec<String> = stream.chunks(size).flat_map(|piece| events.push(piece)).collect();
             assert_eq!(whole, ["{\"a\":1}", "{\"b\":2}"], "{size}");
         }

@@ -1,7 +1,7 @@
-//! `sluice mounts add`: a server goes into `sluice.yaml`, and the gateway takes it up.
+//! `sluice mounts add`: adds a server to `sluice.yaml`, and the gateway loads it.
 //!
-//! Takes a recipe, or a command or address with its reach; gives the lines below `mounts:` that say so. Promise: a
-//! configuration that cannot be used afterwards is put back as it was, and nothing else of the file changes.
+//! Takes a recipe, or a command or address with its permissions; gives the lines below `mounts:`. Promise: a
+//! configuration that is invalid afterwards is restored, and nothing else in the file changes.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,35 +9,35 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{file, taking};
-use crate::client::Reach;
-use crate::failure::{Exit, Failure, io_words};
-use crate::screen::Screen;
+use super::{file, reload};
+use crate::client::GatewayArgs;
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit, describe_io_error};
 
-/// Put a server into sluice.yaml.
+/// Add a server to sluice.yaml.
 #[derive(Debug, Args)]
-pub(crate) struct Add {
-    /// A recipe (a file), or the name of a server that is described by the flags
+pub(crate) struct MountsAddArgs {
+    /// A recipe file, or the name of a server that the options describe
     recipe_or_name: String,
-    /// What stands for `{key}` in a recipe
+    /// Value for `{key}` in a recipe
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Address of the server
     #[arg(long, value_name = "URL", conflicts_with = "command")]
     at: Option<String>,
-    /// Secret of the vault that an address is asked with
+    /// Secret of the vault that is sent to the address
     #[arg(long, requires = "at")]
     secret: Option<String>,
-    /// File or folder the program may read and execute
+    /// File or folder that the program may read and execute
     #[arg(long, value_name = "PATH")]
     read: Vec<PathBuf>,
-    /// File or folder the program may read and change
+    /// File or folder that the program may read and change
     #[arg(long, value_name = "PATH")]
     write: Vec<PathBuf>,
-    /// Host the program may reach
+    /// Host that the program may reach
     #[arg(long, value_name = "HOST")]
     network: Vec<String>,
-    /// Variable of the program; `NAME=vault:SECRET` takes it from the vault
+    /// Environment variable of the program; `NAME=vault:SECRET` takes it from the vault
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
     /// Show what would be written, and write nothing
@@ -48,61 +48,62 @@ pub(crate) struct Add {
     command: Vec<String>,
 }
 
-impl Add {
-    pub(super) fn run(self, reach: &Reach, screen: &Screen) -> Result<Exit, Failure> {
+impl MountsAddArgs {
+    pub(super) fn run(self, reach: &GatewayArgs, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let block = self.block()?;
         if self.print {
             screen.raw(block.as_bytes())?;
-            return Ok(Exit::Ok);
+            return Ok(CommandExit::Ok);
         }
         let changed = file::change(reach.which(), screen, |before| Ok(file::joined(before, &block)))?;
         let lost = changed.before.iter().flatten().any(|mount| !changed.after.contains(mount));
         if lost {
-            return Err(changed.put_back("another mount would have become another"));
+            return Err(changed.put_back("another mount would have changed"));
         }
         let known = |name: &str| changed.before.iter().flatten().any(|mount| mount.name == name);
         let new = changed.after.iter().map(|mount| mount.name.clone()).filter(|name| !known(name)).collect();
-        taking::up(reach, screen, &changed.file, new)
+        reload::reload_and_show(reach, screen, &changed.file, new)
     }
 
     /// The lines below `mounts:`.
-    fn block(&self) -> Result<String, Failure> {
+    fn block(&self) -> Result<String, CliError> {
         let path = Path::new(&self.recipe_or_name);
         let by_hand = self.at.is_some() || !self.command.is_empty();
         if !by_hand && path.is_file() {
             let text = fs::read_to_string(path);
-            let text =
-                text.map_err(|error| Failure::new(Exit::Failed, "the recipe cannot be read").why(io_words(&error)))?;
+            let text = text.map_err(|error| {
+                CliError::new(CommandExit::Failed, "the recipe cannot be read").why(describe_io_error(&error))
+            })?;
             return self.recipe(&text);
         }
         if !by_hand {
-            return Err(Failure::new(Exit::Usage, format!("there is no recipe `{}`", self.recipe_or_name))
-                .hint("name a file, or describe a server: --at URL, or -- COMMAND ARGS"));
+            return Err(CliError::new(CommandExit::Usage, format!("no recipe file `{}`", self.recipe_or_name))
+                .hint("give a file, or describe a server: --at URL, or -- COMMAND ARGS"));
         }
         self.described()
     }
 
-    fn recipe(&self, text: &str) -> Result<String, Failure> {
+    fn recipe(&self, text: &str) -> Result<String, CliError> {
         let mut text = text.to_owned();
         for pair in &self.set {
             let (key, value) = pair
                 .split_once('=')
-                .ok_or_else(|| Failure::new(Exit::Usage, format!("`{pair}` is not written KEY=VALUE")))?;
+                .ok_or_else(|| CliError::new(CommandExit::Usage, format!("`{pair}` is not in the form KEY=VALUE")))?;
             text = text.replace(&format!("{{{key}}}"), value);
         }
         let below: Vec<&str> = text.lines().skip_while(|line| line.trim_end() != "mounts:").skip(1).collect();
         let below: String = below.iter().flat_map(|line| [*line, "\n"]).collect();
         if let Some(open) = placeholder(&below) {
             let hint = format!("add --set {open}=…");
-            return Err(Failure::new(Exit::Usage, format!("the recipe needs to know `{open}`")).hint(hint));
+            return Err(CliError::new(CommandExit::Usage, format!("the recipe needs a value for `{open}`")).hint(hint));
         }
         if below.trim().is_empty() {
-            return Err(Failure::new(Exit::Usage, "the recipe has nothing below `mounts:`"));
+            return Err(CliError::new(CommandExit::Usage, "the recipe has nothing below `mounts:`"));
         }
         Ok(below)
     }
 
-    fn described(&self) -> Result<String, Failure> {
+    fn described(&self) -> Result<String, CliError> {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let list = |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
         let paths = |items: &[PathBuf]| items.iter().map(|item| item.display().to_string()).collect::<Vec<_>>();
@@ -126,7 +127,7 @@ impl Add {
         for pair in &self.env {
             let (name, value) = pair
                 .split_once('=')
-                .ok_or_else(|| Failure::new(Exit::Usage, format!("`{pair}` is not written NAME=VALUE")))?;
+                .ok_or_else(|| CliError::new(CommandExit::Usage, format!("`{pair}` is not in the form NAME=VALUE")))?;
             let _ = writeln!(block, "      {name}: {}", quoted(value));
         }
         if !self.read.is_empty() || !self.write.is_empty() {
@@ -140,7 +141,7 @@ impl Add {
     }
 }
 
-/// The first `{key}` that is still there.
+/// The first `{key}` that is not replaced yet.
 fn placeholder(text: &str) -> Option<&str> {
     let plain = |c: char| c.is_ascii_lowercase() || c == '_';
     let keys = text.split('{').skip(1).filter_map(|rest| rest.split_once('}').map(|(key, _)| key));

@@ -1,13 +1,13 @@
-//! What differs between two definitions, for a person's eyes.
+//! The differences between two tool definitions, for people.
 //!
-//! Takes two JSON values; gives one line per place that differs. Promise: nothing that differs is left out or cut, and
-//! nothing invisible stays so.
+//! Takes two JSON values; gives one line per place that differs. Promise: no difference is left out or cut, and
+//! invisible characters are made visible.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::visible;
+use crate::escape;
 
 /// `- /description "old"`, `+ /description "new"`.
 pub(super) fn lines(before: &Value, after: &Value) -> Vec<String> {
@@ -24,7 +24,7 @@ pub(super) fn lines(before: &Value, after: &Value) -> Vec<String> {
             continue;
         }
         let line = |sign: &str, value: &&Value| {
-            format!("{sign} {} {}", visible::line(place), visible::line(&value.to_string()))
+            format!("{sign} {} {}", escape::escape_line(place), escape::escape_line(&value.to_string()))
         };
         said.extend(was.map(|value| line("-", value)));
         said.extend(is.map(|value| line("+", value)));
@@ -32,7 +32,7 @@ pub(super) fn lines(before: &Value, after: &Value) -> Vec<String> {
     said
 }
 
-/// Every leaf by its place; empty objects and lists are leaves, too.
+/// Every leaf with its path; empty objects and lists are leaves too.
 fn flatten<'v>(value: &'v Value, place: String, into: &mut BTreeMap<String, &'v Value>) {
     match value {
         Value::Object(map) if !map.is_empty() => {

@@ -1,66 +1,69 @@
-//! The `mounts:` of `sluice.yaml`, as text.
+//! Edits the `mounts:` section of `sluice.yaml` as text.
 //!
-//! Takes the text of the file; gives it with one mount more or less. Promise: every other line stays as it is, and a
-//! file that cannot be used afterwards is put back.
+//! Takes the text of the file; gives it with one mount added or removed. Promise: every other line stays unchanged, and
+//! a file that is invalid afterwards is restored.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sluice_gateway::config::Mount;
+use sluice_gateway::config::MountConfig;
 
-use crate::failure::{Exit, Failure, io_words};
-use crate::screen::Screen;
-use crate::settings::Which;
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit, describe_io_error};
+use crate::settings::ConfigFileArgs;
 
 /// A file that was changed.
-pub(super) struct Changed {
+pub(super) struct ChangedConfigFile {
     pub(super) file: PathBuf,
-    /// The mounts it had; nothing if it could not be used.
-    pub(super) before: Option<Vec<Mount>>,
-    /// Those it has.
-    pub(super) after: Vec<Mount>,
-    /// What it said.
+    /// The mounts before; `None` if the file was invalid.
+    pub(super) before: Option<Vec<MountConfig>>,
+    /// The mounts after.
+    pub(super) after: Vec<MountConfig>,
+    /// The text before.
     text: String,
 }
 
-impl Changed {
-    /// Undoes the change, and says why.
-    pub(super) fn put_back(self, why: &str) -> Failure {
+impl ChangedConfigFile {
+    /// Restores the file, and says why.
+    pub(super) fn put_back(self, why: &str) -> CliError {
         match whole(&self.file, &self.text) {
-            Ok(()) => Failure::new(Exit::Failed, "sluice.yaml was left as it was")
+            Ok(()) => CliError::new(CommandExit::Failed, "sluice.yaml was not changed")
                 .why(why)
-                .hint(format!("change `{}` by hand, then: sluice mounts reload", self.file.display())),
-            Err(error) => Failure::new(Exit::Failed, "sluice.yaml cannot be put back").why(io_words(&error)),
+                .hint(format!("edit `{}` by hand, then: sluice mounts reload", self.file.display())),
+            Err(error) => {
+                CliError::new(CommandExit::Failed, "sluice.yaml cannot be restored").why(describe_io_error(&error))
+            }
         }
     }
 }
 
-/// Changes the file. One that cannot be used afterwards is put back as it was.
+/// Changes the file. If it is invalid afterwards, it is restored.
 pub(super) fn change(
-    which: &Which,
-    screen: &Screen,
-    edit: impl FnOnce(&str) -> Result<String, Failure>,
-) -> Result<Changed, Failure> {
+    which: &ConfigFileArgs,
+    screen: &CommandConsole,
+    edit: impl FnOnce(&str) -> Result<String, CliError>,
+) -> Result<ChangedConfigFile, CliError> {
     let file = which.file()?.ok_or_else(|| {
-        Failure::new(Exit::NotFound, "there is no sluice.yaml here").hint("make one: sluice init; or --config FILE")
+        CliError::new(CommandExit::NotFound, "no sluice.yaml here")
+            .hint("create one: sluice init; or give its path: --config FILE")
     })?;
     let broken = |what: &str| {
         let what = what.to_owned();
-        move |error: std::io::Error| Failure::new(Exit::Failed, what).why(io_words(&error))
+        move |error: std::io::Error| CliError::new(CommandExit::Failed, what).why(describe_io_error(&error))
     };
     let text = fs::read_to_string(&file).map_err(broken("sluice.yaml cannot be read"))?;
     let before = which.load(Vec::new())?.loaded.ok().map(|(config, _)| config.mounts.0);
     whole(&file, &edit(&text)?).map_err(broken("sluice.yaml cannot be written"))?;
     match which.load(Vec::new()).and_then(|settings| settings.or_fail(screen)) {
-        Ok((config, _)) => Ok(Changed { file, before, after: config.mounts.0, text }),
+        Ok((config, _)) => Ok(ChangedConfigFile { file, before, after: config.mounts.0, text }),
         Err(failure) => {
-            whole(&file, &text).map_err(broken("sluice.yaml cannot be put back"))?;
-            Err(failure.hint("sluice.yaml was left as it was"))
+            whole(&file, &text).map_err(broken("sluice.yaml cannot be restored"))?;
+            Err(failure.hint("sluice.yaml was not changed"))
         }
     }
 }
 
-/// A text with a block below its `mounts:`.
+/// The text with a block added below its `mounts:`.
 pub(super) fn joined(before: &str, block: &str) -> String {
     let lines: Vec<&str> = before.split_inclusive('\n').collect();
     match lines.iter().position(|line| is_head(line)) {
@@ -77,7 +80,7 @@ pub(super) fn joined(before: &str, block: &str) -> String {
     }
 }
 
-/// A text without the mount of this name, if it is written as a line of its own below `mounts:`.
+/// The text without the mount of this name, if it has a line of its own below `mounts:`.
 pub(super) fn without(before: &str, name: &str) -> Option<String> {
     let lines: Vec<&str> = before.split_inclusive('\n').collect();
     let head = lines.iter().position(|line| is_head(line))?;
@@ -92,7 +95,7 @@ pub(super) fn without(before: &str, name: &str) -> Option<String> {
     let from = below.iter().take(inside).position(|line| is_key(line))?;
     let rest = below.iter().skip(from + 1);
     let mut to = from + 1 + rest.take_while(|line| depth(line).is_none_or(|depth| depth > indent)).count();
-    // Empty lines and comments above what follows belong to that.
+    // Empty lines and comments above the next entry belong to that entry.
     while to > from + 1 && below.get(to - 1).is_some_and(|line| depth(line).is_none()) {
         to -= 1;
     }
@@ -100,29 +103,29 @@ pub(super) fn without(before: &str, name: &str) -> Option<String> {
     Some(format!("{}{}{}", above.concat(), kept.concat(), after.concat()))
 }
 
-/// Whether this line begins the mounts, with nothing but a comment after it.
+/// Whether this line is the key `mounts:`, with nothing but a comment after it.
 fn is_head(line: &str) -> bool {
     line.strip_prefix("mounts:").is_some_and(|rest| rest.trim().is_empty() || rest.trim_start().starts_with('#'))
 }
 
-/// What may follow a key.
+/// Whether this may follow a key.
 fn is_end(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with([' ', '\t', '\n', '\r'])
 }
 
-/// How far a line is indented; nothing for one that is empty or a comment.
+/// The indentation of a line; `None` if it is empty or a comment.
 fn depth(line: &str) -> Option<usize> {
     let rest = line.trim_start_matches(' ');
     let says = !rest.trim().is_empty() && !rest.starts_with('#');
     says.then(|| line.len() - rest.len())
 }
 
-/// How far the mounts there are, are indented.
+/// The indentation of the existing mounts.
 fn child_indent(below: &[&str]) -> Option<usize> {
     below.iter().find_map(|line| depth(line)).filter(|depth| *depth > 0)
 }
 
-/// A block written with two spaces, at the depth of its neighbours.
+/// A block written with two spaces, indented like its neighbours.
 fn indented(block: &str, indent: Option<usize>) -> String {
     let Some(more) = indent.and_then(|indent| indent.checked_sub(2)).filter(|more| *more > 0) else {
         return match indent {
@@ -136,9 +139,9 @@ fn indented(block: &str, indent: Option<usize>) -> String {
     block.split_inclusive('\n').map(deeper).collect()
 }
 
-/// A file appears whole or not at all; its permissions stay.
+/// Writes a file atomically; its permissions stay.
 fn whole(path: &Path, text: &str) -> std::io::Result<()> {
-    // A link stays a link: what it leads to is written.
+    // A link stays a link: its target is written.
     let path = fs::canonicalize(path)?;
     let beside = path.with_extension("yaml.new");
     fs::write(&beside, text)?;

@@ -1,61 +1,64 @@
-//! `diff`: how one policy behaves differently from another.
+//! `diff`: how the behaviour of one policy differs from another.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use owo_colors::{OwoColorize as _, Style};
-use sluice_core::Span;
-use sluice_core::policy::{Change, Diff as Differences, Direction};
+use sluice_core::Millis;
+use sluice_core::policy::{ChangeDirection, PolicyChange, PolicyDiff as Differences};
 
 use super::{counted, live, load_or_fail};
-use crate::client::Reach;
-use crate::failure::{Exit, Failure};
-use crate::screen::{Screen, tier};
-use crate::span::span;
+use crate::client::GatewayArgs;
+use crate::console::{CommandConsole, tier};
+use crate::failure::{CliError, CommandExit};
+use crate::time_args::span;
 
-/// Show how one policy behaves differently from another.
+/// Show how the behaviour of one policy differs from another.
 ///
-/// Compares every agent with a file, and all others together, over every known capability, and puts the
-/// questions of all tests to both. The tier shown is the one that holds when no condition does; in brackets
-/// stands what conditions can make of it.
+/// Compares every agent that has a file, and all other agents together, for every known capability, and runs the
+/// cases of all tests against both policies. The tier shown applies when no condition holds; the tiers that conditions
+/// can lead to are in brackets.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Examples:\n  sluice policy diff policies.old policies\n  sluice policy diff policies.old policies --deny-looser\n  sluice policy diff policies --replay 7d"
 )]
-pub(crate) struct Diff {
-    /// Policy directory before; with --replay the one to try
+pub(crate) struct PolicyDiffArgs {
+    /// Policy directory before the change; with --replay the one to test
     old: PathBuf,
-    /// Policy directory after
+    /// Policy directory after the change
     #[arg(required_unless_present = "replay", conflicts_with = "replay")]
     new: Option<PathBuf>,
-    /// Compare with the running gateway instead: over its writes of so long
+    /// Compare with the running gateway instead, using its writes of this period
     #[arg(long, value_name = "SPAN", value_parser = span)]
-    replay: Option<Span>,
+    replay: Option<Millis>,
     #[command(flatten)]
-    reach: Reach,
-    /// Fail if anything gets looser
+    reach: GatewayArgs,
+    /// Fail if anything becomes looser
     #[arg(long)]
     deny_looser: bool,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Diff {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl PolicyDiffArgs {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let looser = match (self.replay, &self.new) {
             (Some(span), _) => live::replay(&self.reach, &self.old, span, self.json, screen)?,
             (None, Some(new)) => self.files(new, screen)?,
-            (None, None) => return Err(Failure::new(Exit::Usage, "name two directories, or --replay SPAN")),
+            (None, None) => return Err(CliError::new(CommandExit::Usage, "give two directories, or --replay SPAN")),
         };
         if self.deny_looser && looser > 0 {
-            return Err(Failure::new(Exit::Failed, format!("the policy gets looser in {}", counted(looser, "place"))));
+            return Err(CliError::new(
+                CommandExit::Failed,
+                format!("the policy becomes looser in {}", counted(looser, "place")),
+            ));
         }
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 
-    /// Compares two directories; gives in how many places the second one is looser.
-    fn files(&self, new: &Path, screen: &Screen) -> Result<usize, Failure> {
+    /// Compares two directories; returns in how many places the second one is looser.
+    fn files(&self, new: &Path, screen: &CommandConsole) -> Result<usize, CliError> {
         let (old, new) = (load_or_fail(&self.old, screen)?, load_or_fail(new, screen)?);
         let diff = old.diff(&new);
         if self.json {
@@ -63,19 +66,19 @@ impl Diff {
         } else {
             show(&diff, screen)?
         }
-        Ok(diff.count(Direction::Looser)
-            + diff.count(Direction::Mixed)
+        Ok(diff.count(ChangeDirection::Looser)
+            + diff.count(ChangeDirection::Mixed)
             + diff.answers.iter().filter(|answer| answer.new < answer.old).count())
     }
 }
 
-fn show(diff: &Differences, screen: &Screen) -> Result<(), Failure> {
-    for Change { agent, capability, direction, old, new } in &diff.changes {
+fn show(diff: &Differences, screen: &CommandConsole) -> Result<(), CliError> {
+    for PolicyChange { agent, capability, direction, old, new } in &diff.changes {
         let agent = agent.as_ref().map_or("any other agent", |agent| agent.as_str());
         let style = match direction {
-            Direction::Looser | Direction::Mixed => Style::new().red().bold(),
-            Direction::Stricter => Style::new().green(),
-            Direction::Conditions => Style::new().yellow(),
+            ChangeDirection::Looser | ChangeDirection::Mixed => Style::new().red().bold(),
+            ChangeDirection::Stricter => Style::new().green(),
+            ChangeDirection::Conditions => Style::new().yellow(),
         };
         let word = format!("{:<10}", direction.as_str());
         screen.line(format_args!("{} {agent}  {capability}: {old} -> {new}", word.style(style)))?;
@@ -88,15 +91,15 @@ fn show(diff: &Differences, screen: &Screen) -> Result<(), Failure> {
         ))?;
     }
     if diff.is_empty() {
-        screen.note("both behave alike");
+        screen.note("no differences in behaviour");
         return Ok(());
     }
     screen.note(format_args!(
         "{} looser, {} mixed, {} under other conditions, {} stricter; {} answered differently",
-        diff.count(Direction::Looser),
-        diff.count(Direction::Mixed),
-        diff.count(Direction::Conditions),
-        diff.count(Direction::Stricter),
+        diff.count(ChangeDirection::Looser),
+        diff.count(ChangeDirection::Mixed),
+        diff.count(ChangeDirection::Conditions),
+        diff.count(ChangeDirection::Stricter),
         counted(diff.answers.len(), "test")
     ));
     Ok(())

@@ -1,4 +1,4 @@
-//! `explain`: what one call would get, and why.
+//! `explain`: the verdict for one call, and why.
 
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -6,72 +6,74 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::{Map, Value};
-use sluice_core::policy::{Flat, Origin, Question};
-use sluice_core::{Action, AgentName, CapabilityName, Timestamp, json};
+use sluice_core::policy::{ConstantRateCounter, PolicyInput, TargetOrigin};
+use sluice_core::{Action, AgentName, CapabilityName, UtcMillis, json};
 
 use super::load_or_fail;
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen;
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit};
 
-/// Say what one call would get, and why.
+/// Show the verdict for one call, and why.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Examples:\n  sluice policy explain --agent bookkeeper --capability email.send --input '{\"to\":\"ana@example.com\"}'\n  sluice policy explain --agent bookkeeper --capability filesystem.read --input '{\"path\":\"/etc/hosts\"}' --json"
 )]
-pub(crate) struct Explain {
+pub(crate) struct PolicyExplainArgs {
     /// Policy directory
     #[arg(long, default_value = "policies", value_name = "PATH")]
     policies: PathBuf,
-    /// Who asks
+    /// Agent that makes the call
     #[arg(long)]
     agent: AgentName,
-    /// What is asked
+    /// Capability to call
     #[arg(long)]
     capability: CapabilityName,
-    /// Arguments as a JSON object; `-` reads stdin
+    /// Arguments as a JSON object; `-` reads them from standard input
     #[arg(long, default_value = "{}", value_name = "JSON")]
     input: String,
-    /// At which account
+    /// Account of the service
     #[arg(long)]
     account: Option<String>,
-    /// In which session
+    /// Session of the call
     #[arg(long)]
     session: Option<String>,
-    /// As if the session was shown an injection finding
+    /// Assume the session was shown an injection finding
     #[arg(long)]
     tainted: bool,
-    /// As if the targets came from there: asked, known, seen, new
+    /// Assume the targets have these origins: asked, known, seen, new
     #[arg(long, value_delimiter = ',', value_parser = origin)]
-    targets: Option<Vec<Origin>>,
-    /// As if it were this moment (RFC 3339)
+    targets: Option<Vec<TargetOrigin>>,
+    /// Assume this time (RFC 3339)
     #[arg(long, value_parser = moment)]
-    now: Option<Timestamp>,
-    /// As if every rate limit had counted so many calls
+    now: Option<UtcMillis>,
+    /// Assume every rate limit has counted this many calls
     #[arg(long, default_value_t = 0, value_name = "N")]
     rates: u64,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Explain {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl PolicyExplainArgs {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let arguments = self.arguments()?;
         let policy = load_or_fail(&self.policies, screen)?;
         if let Some(capability) = policy.catalogue().get(&self.capability) {
             let whole = Value::Object(arguments.clone());
             if let Err(error) = Action::new(capability, self.agent.clone(), self.account.clone(), whole) {
-                screen.note(format_args!("note: the gateway would refuse this call before policy: {error}"));
+                screen.note(format_args!(
+                    "note: the gateway would refuse this call before it checks the policy: {error}"
+                ));
             }
         }
-        let rates = Flat(self.rates);
-        let question = Question {
+        let rates = ConstantRateCounter(self.rates);
+        let question = PolicyInput {
             account: self.account.as_deref(),
             session: self.session.as_deref(),
             tainted: self.tainted,
             targets: self.targets.as_ref().map(|origins| origins.iter().copied().collect()),
             rates: &rates,
-            ..Question::new(&self.agent, &self.capability, &arguments, self.now.unwrap_or_else(now))
+            ..PolicyInput::new(&self.agent, &self.capability, &arguments, self.now.unwrap_or_else(now))
         };
         let explanation = policy.explain(&question);
         if self.json {
@@ -79,10 +81,10 @@ impl Explain {
         } else {
             screen.line(&explanation)?
         }
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 
-    fn arguments(&self) -> Result<Map<String, Value>, Failure> {
+    fn arguments(&self) -> Result<Map<String, Value>, CliError> {
         let mut text = self.input.clone().into_bytes();
         if self.input == "-" {
             text.clear();
@@ -90,28 +92,28 @@ impl Explain {
             std::io::stdin().lock().take(limit).read_to_end(&mut text)?;
         }
         let refuse = |why: String| {
-            Failure::new(Exit::Usage, "`--input` is not a JSON object")
+            CliError::new(CommandExit::Usage, "`--input` is not a JSON object")
                 .why(why)
                 .hint("for example --input '{\"path\":\"/workspace/a.txt\"}'")
         };
         match json::parse(&text, &json::REQUEST).map_err(|error| refuse(error.to_string()))? {
             Value::Object(arguments) => Ok(arguments),
-            _ => Err(refuse("arguments have names".into())),
+            _ => Err(refuse("arguments must have names".into())),
         }
     }
 }
 
-fn origin(word: &str) -> Result<Origin, String> {
-    Origin::from_word(word).ok_or_else(|| "origins are asked, known, seen, new".into())
+fn origin(word: &str) -> Result<TargetOrigin, String> {
+    TargetOrigin::from_word(word).ok_or_else(|| "an origin is one of asked, known, seen, new".into())
 }
 
-fn moment(text: &str) -> Result<Timestamp, String> {
-    let moment: jiff::Timestamp = text.parse().map_err(|_| "not a moment such as 2026-01-05T09:30:00+01:00")?;
-    Ok(Timestamp::from_millis(moment.as_millisecond()))
+fn moment(text: &str) -> Result<UtcMillis, String> {
+    let moment: jiff::Timestamp = text.parse().map_err(|_| "expected a time such as 2026-01-05T09:30:00+01:00")?;
+    Ok(UtcMillis::from_millis(moment.as_millisecond()))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the edge: a person asks about a call made now")]
-fn now() -> Timestamp {
+fn now() -> UtcMillis {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    UtcMillis::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

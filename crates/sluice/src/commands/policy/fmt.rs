@@ -1,35 +1,35 @@
-//! `fmt`: one way to write a policy file.
+//! `fmt`: formats policy files.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
 use clap::Args;
-use sluice_core::policy::{FormatError, format};
+use sluice_core::policy::{PolicyFormatError, format};
 
-use super::{Place, counted, load_or_fail};
-use crate::failure::{Exit, Failure, io_words};
+use super::{PolicyPathArgs, counted, load_or_fail};
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit, describe_io_error};
 use crate::files;
-use crate::screen::Screen;
 
-/// Rewrite files in their one canonical form.
+/// Rewrite files in the canonical format.
 #[derive(Debug, Args)]
 #[command(before_help = "Examples:\n  sluice policy fmt\n  sluice policy fmt --check")]
-pub(crate) struct Fmt {
+pub(crate) struct PolicyFmtArgs {
     #[command(flatten)]
-    place: Place,
+    place: PolicyPathArgs,
     /// Change nothing; fail and list the files that would change
     #[arg(long)]
     check: bool,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Fmt {
-    pub(crate) fn run(self, screen: &Screen) -> Result<Exit, Failure> {
+impl PolicyFmtArgs {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let path = &self.place.path;
-        // A file with errors is not touched: what it means is not known.
+        // A file with errors is not changed, because its meaning is not known.
         load_or_fail(path, screen)?;
         let found = files::read(path)?;
         let sources = found.sources.org.iter().chain(found.sources.agents.iter().map(|(_, source)| source));
@@ -37,12 +37,12 @@ impl Fmt {
         for (source, path) in sources.zip(&found.paths) {
             let formatted = match format(&source.name, &source.text) {
                 Ok(formatted) => formatted,
-                Err(FormatError::Faulty(faults)) => {
+                Err(PolicyFormatError::Faulty(faults)) => {
                     faults.iter().for_each(|fault| screen.fault(fault));
-                    return Err(Failure::new(Exit::Failed, format!("`{}` has errors", source.name)));
+                    return Err(CliError::new(CommandExit::Failed, format!("`{}` has errors", source.name)));
                 }
-                Err(FormatError::Unsafe) => {
-                    return Err(Failure::new(Exit::Failed, format!("`{}` was left as it is", source.name))
+                Err(PolicyFormatError::Unsafe) => {
+                    return Err(CliError::new(CommandExit::Failed, format!("`{}` was not changed", source.name))
                         .why("formatting it would change what it means")
                         .hint("this is a defect of sluice; please report the file"));
                 }
@@ -65,21 +65,20 @@ impl Fmt {
         match (self.check, changed) {
             (true, 1..) => {
                 let message = format!("{} would change", counted(changed, "file"));
-                return Err(
-                    Failure::new(Exit::Failed, message).hint(format!("run: sluice policy fmt {}", path.display()))
-                );
+                return Err(CliError::new(CommandExit::Failed, message)
+                    .hint(format!("run: sluice policy fmt {}", path.display())));
             }
             (_, 0) => screen.note("all files are formatted"),
             (false, _) => screen.note(format_args!("formatted {}", counted(changed, "file"))),
         }
-        Ok(Exit::Ok)
+        Ok(CommandExit::Ok)
     }
 }
 
-/// Puts a new text in a file's place in one step, with the same permissions.
-fn replace(path: &Path, text: &str) -> Result<(), Failure> {
+/// Replaces a file atomically, with the same permissions.
+fn replace(path: &Path, text: &str) -> Result<(), CliError> {
     let write = || -> std::io::Result<()> {
-        // The place a link points to is replaced, not the link.
+        // The target of a link is replaced, not the link.
         let path = fs::canonicalize(path)?;
         let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new("/")))?;
         file.write_all(text.as_bytes())?;
@@ -88,6 +87,7 @@ fn replace(path: &Path, text: &str) -> Result<(), Failure> {
         file.persist(&path).map_err(|error| error.error)?;
         Ok(())
     };
-    write()
-        .map_err(|error| Failure::new(Exit::Failed, format!("cannot write `{}`", path.display())).why(io_words(&error)))
+    write().map_err(|error| {
+        CliError::new(CommandExit::Failed, format!("cannot write `{}`", path.display())).why(describe_io_error(&error))
+    })
 }

@@ -1,63 +1,64 @@
-//! `sluice screen outbound`: what the leak scan says about texts.
+//! `sluice screen outbound`: what the leak scan finds in texts.
 //!
-//! Promise: the same scan as in the corridor, with what the configuration adds to it, and no finding shows what was found.
-//! Only the secrets of the vault are not looked for: they are not opened here.
+//! Promise: the same scan as in the corridor, with the terms of the configuration; no finding contains the text found.
+//! Only secrets of the vault are not searched for, because the vault is not opened here.
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use sluice_content::leak::{self, LiveSecrets, Part, Report, Scanner, Weight};
+use sluice_content::leak::{self, LeakReport, LeakWeight, LiveSecrets, OutboundPart, Scanner};
 
-use super::{Input, Item};
-use crate::failure::{Exit, Failure};
-use crate::screen::Screen as Terminal;
-use crate::settings::Which;
+use super::{ScreenInputArgs, ScreenItem};
+use crate::console::CommandConsole as Terminal;
+use crate::failure::{CliError, CommandExit};
+use crate::settings::ConfigFileArgs;
 
-/// Look for what must not leave.
+/// Check outgoing content: secrets, internal terms, personal data.
 ///
-/// `leak.own`, `leak.terms`, `leak.patterns` and `leak.people` of the configuration are used, where there is one. The
-/// secrets of the vault are not looked for here.
+/// Uses `leak.own`, `leak.terms`, `leak.patterns` and `leak.people` of the configuration, if there is one. Secrets of
+/// the vault are not searched for here.
 #[derive(Debug, Args)]
-pub(crate) struct Outbound {
+pub(crate) struct ScreenOutboundArgs {
     #[command(flatten)]
-    which: Which,
+    which: ConfigFileArgs,
     #[command(flatten)]
-    input: Input,
-    /// Where the text would go
+    input: ScreenInputArgs,
+    /// Destination of the text
     #[arg(long, value_enum, default_value = "service")]
-    scope: Scope,
+    scope: OutboundScreenScope,
 }
 
-/// `--scope`.
+/// The values of `--scope`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Scope {
+enum OutboundScreenScope {
     /// Connected mail and chat: personal data of many people is flagged
     Service,
-    /// An untrusted service: any personal data blocks
+    /// An untrusted service: any personal data is blocked
     Proxy,
 }
 
-impl Outbound {
-    pub(crate) fn run(&self, terminal: &Terminal) -> Result<Exit, Failure> {
+impl ScreenOutboundArgs {
+    pub(crate) fn run(&self, terminal: &Terminal) -> Result<CommandExit, CliError> {
         let (config, _) = self.which.load(Vec::new())?.or_fail(terminal)?;
-        let scanner = Scanner::new(&config.leak.settings())
-            .map_err(|error| Failure::new(Exit::Failed, "the leak scan cannot be prepared").why(error.to_string()))?;
+        let scanner = Scanner::new(&config.leak.settings()).map_err(|error| {
+            CliError::new(CommandExit::Failed, "the leak scan cannot be prepared").why(error.to_string())
+        })?;
         let scope = match self.scope {
-            Scope::Service => leak::Scope::Service,
-            Scope::Proxy => leak::Scope::Proxy,
+            OutboundScreenScope::Service => leak::LeakScope::Service,
+            OutboundScreenScope::Proxy => leak::LeakScope::Proxy,
         };
-        self.input.answer(terminal, |item: &Item<'_>| {
+        self.input.answer(terminal, |item: &ScreenItem<'_>| {
             let text = String::from_utf8_lossy(item.text);
-            let report = scanner.scan(&[Part::new("text", text)], scope, &LiveSecrets::default());
+            let report = scanner.scan(&[OutboundPart::new("text", text)], scope, &LiveSecrets::default());
             as_json(&report, item.explain)
         })
     }
 }
 
-fn as_json(report: &Report, explain: bool) -> Value {
+fn as_json(report: &LeakReport, explain: bool) -> Value {
     let (verdict, score) = match report.weight() {
-        Some(Weight::Block) => ("block", 1.0),
-        Some(Weight::Flag) => ("flag", 0.5),
-        Some(Weight::Note) => ("pass", 0.1),
+        Some(LeakWeight::Block) => ("block", 1.0),
+        Some(LeakWeight::Flag) => ("flag", 0.5),
+        Some(LeakWeight::Note) => ("pass", 0.1),
         None => ("pass", 0.0),
     };
     let findings = report.findings.iter().map(|finding| {

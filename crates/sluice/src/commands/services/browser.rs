@@ -1,56 +1,56 @@
-//! The way to the person's browser and back: a link out, one request home.
+//! The consent in the browser: sends a link out and receives one request back.
 //!
-//! Takes the state of a link; gives what the provider answered. Promise: listens on loopback only, takes one answer,
-//! with that state; whatever else knocks gets a plain no and changes nothing.
+//! Takes the state of a link; gives the provider's answer. Promise: listens on loopback only, accepts one answer
+//! with that state; every other request gets an error page and changes nothing.
 
 use std::io::{BufRead as _, IsTerminal as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 
-use sluice_core::Span;
+use sluice_core::Millis;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::failure::{Exit, Failure, io_words};
-use crate::screen::Screen;
+use crate::console::CommandConsole;
+use crate::failure::{CliError, CommandExit, describe_io_error};
 
-/// Where nothing listens: the address is pasted instead.
+/// An address where nothing listens: the person pastes the address of the browser instead.
 const NOWHERE: &str = "http://127.0.0.1:7429/";
-/// The longest request that is read.
+/// Longest request that is read.
 const LONGEST: usize = 16 << 10;
-/// How long one request may take.
-const SOON: Span = Span::from_secs(5);
+/// Timeout of one request.
+const SOON: Millis = Millis::from_secs(5);
 
-/// Who waits for the answer.
-pub(super) enum Waiting {
-    /// A port of this machine.
+/// How the answer is received.
+pub(super) enum OauthRedirectReceiver {
+    /// On a port of this machine.
     Here(std::net::TcpListener),
-    /// The person, who pastes it.
+    /// Pasted by the person.
     Paste,
 }
 
-/// What the provider told the browser to bring.
+/// The parameters the provider sent through the browser.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Back {
+pub(super) struct OauthRedirectParams {
     pub(super) state: String,
     pub(super) code: String,
     pub(super) issuer: Option<String>,
 }
 
-impl Waiting {
+impl OauthRedirectReceiver {
     /// Opens a port.
-    pub(super) fn listen(port: u16) -> Result<Self, Failure> {
+    pub(super) fn listen(port: u16) -> Result<Self, CliError> {
         let bound = std::net::TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         bound.map(Self::Here).map_err(|error| {
-            Failure::new(Exit::Failed, "no port can be opened for the browser to come back to")
-                .why(io_words(&error))
+            CliError::new(CommandExit::Failed, "cannot open a port for the browser to return to")
+                .why(describe_io_error(&error))
                 .hint("--paste")
         })
     }
 
-    /// Where the browser is sent.
-    pub(super) fn redirect(&self) -> Result<String, Failure> {
+    /// The redirect address for the provider.
+    pub(super) fn redirect(&self) -> Result<String, CliError> {
         match self {
             Self::Here(listener) => Ok(format!("http://{}/", listener.local_addr()?)),
             Self::Paste => Ok(NOWHERE.to_owned()),
@@ -58,16 +58,23 @@ impl Waiting {
     }
 
     /// Waits for the answer.
-    pub(super) fn answer(self, state: &str, patience: Span, screen: &Screen) -> Result<Back, Failure> {
+    pub(super) fn answer(
+        self,
+        state: &str,
+        patience: Millis,
+        screen: &CommandConsole,
+    ) -> Result<OauthRedirectParams, CliError> {
         match self {
             Self::Here(listener) => {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                let late =
-                    || Failure::new(Exit::Pending, "nobody came back in time").hint("begin again, or use --paste");
+                let late = || {
+                    CliError::new(CommandExit::Pending, "no consent was given in time")
+                        .hint("start again, or use --paste")
+                };
                 runtime.block_on(async {
                     listener.set_nonblocking(true)?;
                     let listener = TcpListener::from_std(listener)?;
-                    timeout(patience.as_duration(), heard(&listener, state)).await.map_err(|_| late())?
+                    timeout(patience.as_duration(), wait_for_redirect(&listener, state)).await.map_err(|_| late())?
                 })
             }
             Self::Paste => pasted(state, screen),
@@ -76,10 +83,10 @@ impl Waiting {
 }
 
 /// The first request that answers the link.
-async fn heard(listener: &TcpListener, state: &str) -> Result<Back, Failure> {
+async fn wait_for_redirect(listener: &TcpListener, state: &str) -> Result<OauthRedirectParams, CliError> {
     loop {
         let (mut stream, _) = listener.accept().await?;
-        // A silent or broken guest is not the one that is waited for.
+        // A silent or broken connection is not the one we wait for.
         let Ok(Some(query)) = timeout(SOON.as_duration(), request(&mut stream)).await else { continue };
         let read = read(&query, state);
         let (status, words) = match &read {
@@ -92,7 +99,7 @@ async fn heard(listener: &TcpListener, state: &str) -> Result<Back, Failure> {
              referrer-policy: no-referrer\r\nconnection: close\r\n\r\n{words}",
             words.len()
         );
-        // Whether the person reads it does not change what they said.
+        // The answer counts even if the page cannot be sent.
         let _shown = stream.write_all(page.as_bytes()).await;
         let _closed = stream.shutdown().await;
         if let Some(answer) = read {
@@ -101,7 +108,7 @@ async fn heard(listener: &TcpListener, state: &str) -> Result<Back, Failure> {
     }
 }
 
-/// The query of a GET of our one page.
+/// The query of a GET request to our only page.
 async fn request(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     let mut piece = [0; 1024];
@@ -117,8 +124,8 @@ async fn request(stream: &mut TcpStream) -> Option<String> {
     target.strip_prefix("/?").map(str::to_owned)
 }
 
-/// What a query says: nothing where it is not the answer to this link.
-fn read(query: &str, state: &str) -> Option<Result<Back, Failure>> {
+/// Parses a query; `None` if it is not the answer to this link.
+fn read(query: &str, state: &str) -> Option<Result<OauthRedirectParams, CliError>> {
     let pairs: Vec<(String, String)> = query
         .split('&')
         .filter_map(|pair| pair.split_once('='))
@@ -129,12 +136,12 @@ fn read(query: &str, state: &str) -> Option<Result<Back, Failure>> {
     let said = get("state").filter(|said| said == state)?;
     if let Some(error) = get("error") {
         let shown: String = error.chars().filter(|c| c.is_ascii_lowercase() || *c == '_').take(40).collect();
-        return Some(Err(Failure::new(Exit::Denied, "the provider gave no access").why(shown)));
+        return Some(Err(CliError::new(CommandExit::Denied, "the provider denied access").why(shown)));
     }
-    Some(Ok(Back { state: said, code: get("code")?, issuer: get("iss") }))
+    Some(Ok(OauthRedirectParams { state: said, code: get("code")?, issuer: get("iss") }))
 }
 
-/// A part of a query as it was meant.
+/// Decodes a part of a query.
 fn plain(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -160,26 +167,28 @@ fn plain(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What a person pastes: the whole address, or the code alone.
-fn pasted(state: &str, screen: &Screen) -> Result<Back, Failure> {
-    screen.note("Afterwards the browser shows a page it cannot open. Paste its whole address here and press enter:");
+/// Parses what a person pastes: the whole address, or only the code.
+fn pasted(state: &str, screen: &CommandConsole) -> Result<OauthRedirectParams, CliError> {
+    screen.note(
+        "Afterwards the browser shows a page that cannot be opened. Paste the whole address here and press Enter:",
+    );
     let mut typed = String::new();
     std::io::stdin().lock().read_line(&mut typed)?;
     understood(typed.trim(), state).unwrap_or_else(|| {
-        Err(Failure::new(Exit::Usage, "this is not the answer to the link")
-            .hint("paste all of the address, from http to the end"))
+        Err(CliError::new(CommandExit::Usage, "this is not an answer to the link")
+            .hint("paste the whole address, from http to the end"))
     })
 }
 
-fn understood(typed: &str, state: &str) -> Option<Result<Back, Failure>> {
+fn understood(typed: &str, state: &str) -> Option<Result<OauthRedirectParams, CliError>> {
     if let Some((_, query)) = typed.split_once('?') {
         return read(query, state);
     }
     let is_code = !typed.is_empty() && typed.bytes().all(|b| b.is_ascii_graphic()) && !typed.contains("://");
-    is_code.then(|| Ok(Back { state: state.to_owned(), code: plain(typed), issuer: None }))
+    is_code.then(|| Ok(OauthRedirectParams { state: state.to_owned(), code: plain(typed), issuer: None }))
 }
 
-/// Opens a browser where there is one to see.
+/// Opens a browser if there is a display.
 pub(super) fn open(link: &str) -> bool {
     let seen = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
@@ -195,7 +204,7 @@ pub(super) fn open(link: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn code(answer: Option<Result<Back, Failure>>) -> Option<String> {
+    fn code(answer: Option<Result<OauthRedirectParams, CliError>>) -> Option<String> {
         answer.and_then(Result::ok).map(|back| back.code)
     }
 
@@ -212,7 +221,7 @@ mod tests {
     #[test]
     fn a_no_of_the_person_is_a_no_and_quotes_nothing_strange() {
         let failure = read("state=s1&error=access_denied%1b[31m", "s1").unwrap().unwrap_err();
-        assert_eq!((failure.exit, failure.why.as_deref()), (Exit::Denied, Some("access_deniedm")));
+        assert_eq!((failure.exit, failure.why.as_deref()), (CommandExit::Denied, Some("access_deniedm")));
     }
 
     #[test]
@@ -232,7 +241,7 @@ mod tests {
 
     #[test]
     fn strangers_at_the_port_are_sent_away_and_the_answer_is_still_heard() {
-        let waiting = Waiting::listen(0).unwrap();
+        let waiting = OauthRedirectReceiver::listen(0).unwrap();
         let address = waiting.redirect().unwrap().trim_start_matches("http://").trim_end_matches('/').to_owned();
         let browser = std::thread::spawn(move || {
             use std::io::{Read as _, Write as _};
@@ -246,8 +255,8 @@ mod tests {
             }
             said
         });
-        let screen = Screen::new(crate::screen::Color::Never, true, crate::screen::Output::Table);
-        let back = waiting.answer("s1", Span::from_mins(1), &screen).unwrap();
+        let screen = CommandConsole::new(crate::console::ColorMode::Never, true, crate::console::OutputFormat::Table);
+        let back = waiting.answer("s1", Millis::from_mins(1), &screen).unwrap();
         assert_eq!(back.code, "good");
         assert_eq!(browser.join().unwrap().last().map(String::as_str), Some("200"));
     }

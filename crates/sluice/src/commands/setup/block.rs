@@ -1,24 +1,24 @@
-//! A marked block in a TOML file: ours to replace, everything around it left alone.
+//! A marked block in a TOML file: we replace the block and leave everything around it unchanged.
 //!
-//! Takes the file's text; gives it with our block at its end, or without it. Promise: what was valid stays valid and keeps
-//! its meaning; where it would not (the table is there already, or written in a form that cannot be added to), the file is
-//! refused.
+//! Takes the file's text; gives it with our block at its end, or without it. Promise: valid entries stay valid and keep
+//! their meaning; where that is not possible (the table exists, or is written in a form that cannot be extended), the
+//! file is refused.
 
 use serde_json::{Map, Value};
 use toml_edit::{DocumentMut, Item};
 
 const START: &str = "# >>> sluice: written by `sluice setup`, removed by `sluice setup --undo`";
 const END: &str = "# <<< sluice";
-/// What the block brings.
+/// What the block contains.
 const TABLE: [&str; 2] = ["mcp_servers", "sluice"];
 const LISTS: [[&str; 2]; 3] = [["hooks", "PreToolUse"], ["hooks", "PostToolUse"], ["hooks", "UserPromptSubmit"]];
 
-/// The text with our block in it, in place of the one that was there.
+/// The text with our block, in place of an earlier one.
 pub(super) fn put(text: &str, block: &str) -> Result<String, String> {
     let rest = cut(text)?;
     let before = read(&rest)?;
     if at(&before, TABLE).is_some() {
-        return Err(format!("`{}` is there already, not written by us", TABLE.join(".")));
+        return Err(format!("`{}` already exists and was not written by sluice", TABLE.join(".")));
     }
     let gap = if rest.is_empty() || rest.ends_with("\n\n") {
         ""
@@ -29,11 +29,11 @@ pub(super) fn put(text: &str, block: &str) -> Result<String, String> {
     };
     let after = format!("{rest}{gap}{START}\n{block}{END}\n");
     let mut with = read(&after).map_err(|_| {
-        format!("`{}` or `{}` is written there in a form that nothing can be added to", TABLE[0], LISTS[0].join("."))
+        format!("`{}` or `{}` is written in a form that cannot be extended", TABLE[0], LISTS[0].join("."))
     })?;
     take_out(&mut with, &before);
     if with != before {
-        return Err("our block would change what other entries mean".into());
+        return Err("the sluice block would change the meaning of other entries".into());
     }
     Ok(after)
 }
@@ -45,16 +45,16 @@ pub(super) fn cut(text: &str) -> Result<String, String> {
             let before = text.get(..start).unwrap_or_default();
             let after = text.get(end + END.len()..).unwrap_or_default();
             let after = after.strip_prefix('\n').unwrap_or(after);
-            // The line that keeps our block apart is ours as well.
+            // The empty line before our block belongs to the block.
             let before = if before.ends_with("\n\n") { before.strip_suffix('\n').unwrap_or(before) } else { before };
             Ok(format!("{before}{after}"))
         }
         (None, None) => Ok(text.to_owned()),
-        _ => Err("the marks of our block are damaged".into()),
+        _ => Err("the markers of the sluice block are damaged".into()),
     }
 }
 
-/// The text as values.
+/// The text as JSON values.
 pub(crate) fn read(text: &str) -> Result<Value, String> {
     let document: DocumentMut = text.parse().map_err(|_| "the file is not valid TOML".to_owned())?;
     Ok(plain(document.as_item()))
@@ -91,7 +91,7 @@ fn at<'v>(value: &'v Value, [table, key]: [&str; 2]) -> Option<&'v Value> {
     value.get(table)?.get(key)
 }
 
-/// What the block brought, taken out again; what was not there without it goes too.
+/// Removes what the block added; what did not exist without it is removed too.
 fn take_out(with: &mut Value, before: &Value) {
     let Some(all) = with.as_object_mut() else { return };
     let emptied = |map: &Map<String, Value>, table: &str| map.is_empty() && before.get(table).is_none();

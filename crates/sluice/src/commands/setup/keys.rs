@@ -1,19 +1,19 @@
-//! Finding the key a client uses: the one `sluice init` or `sluice keys create` left in the data folder.
+//! Finds the key for a client: the one that `sluice init` or `sluice keys create` stored in the data folder.
 //!
-//! Takes the folder of agent keys and perhaps a name; gives one file. Promise: where several fit, none is guessed.
+//! Takes the folder of agent keys and perhaps a name; gives one file. Promise: if several match, none is guessed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use sluice_core::AgentName;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{CliError, CommandExit};
 
-/// The key file of an agent, or the only one there is.
+/// The key file of an agent, or the only key file.
 ///
 /// # Errors
-/// When there is none, or several and nobody said which.
-pub(super) fn find(folder: &Path, agent: Option<&AgentName>) -> Result<PathBuf, Failure> {
+/// When there is none, or several and no agent is given.
+pub(super) fn find(folder: &Path, agent: Option<&AgentName>) -> Result<PathBuf, CliError> {
     if let Some(agent) = agent {
         return Ok(folder.join(format!("{agent}.key")));
     }
@@ -22,14 +22,14 @@ pub(super) fn find(folder: &Path, agent: Option<&AgentName>) -> Result<PathBuf, 
     keys.sort();
     match keys.as_slice() {
         [only] => Ok(only.clone()),
-        [] => Err(Failure::new(Exit::NotFound, format!("there is no agent key in `{}`", folder.display()))
-            .hint("name one: --key-file FILE; or make one: sluice keys create --agent NAME --out FILE")),
+        [] => Err(CliError::new(CommandExit::NotFound, format!("no agent key in `{}`", folder.display()))
+            .hint("give one: --key-file FILE; or create one: sluice keys create --agent NAME --out FILE")),
         several => {
             let names: Vec<String> =
                 several.iter().filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect();
-            Err(Failure::new(Exit::Usage, "several agents have a key here")
+            Err(CliError::new(CommandExit::Usage, "several agents have a key in the data folder")
                 .why(names.join(", "))
-                .hint("say which: --agent NAME"))
+                .hint("choose one: --agent NAME"))
         }
     }
 }

@@ -1,54 +1,54 @@
-//! Editing JSON as text: one member is set or taken out, everything else keeps its order, spacing, spelling and comments.
+//! Edits JSON as text: sets or removes one member; everything else keeps its order, spacing, spelling and comments.
 //!
-//! Takes plain JSON, or JSON with comments and trailing commas, which several clients read. Promise: what can be read as
-//! neither is refused, not rewritten; of a list only what bears our mark is replaced or taken out, also where it stands in
-//! one group with others.
+//! Takes plain JSON, or JSON with comments and trailing commas, which several clients read. Promise: a text that is
+//! neither is refused, not rewritten; in a list, only elements with our marker are replaced or removed, even if they
+//! share a group with others.
 
 use serde_json::{Value, json};
 
-/// Sets the member at a path, making objects on the way where there are none.
+/// Sets the member at a path; creates missing objects on the way.
 pub(super) fn set(text: &str, path: &[&str], value: &Value) -> Result<String, String> {
     put(text, path, &|_| Ok(pretty(value, path.len())))
 }
 
-/// What stands at a path.
+/// The value at a path.
 pub(super) fn get(text: &str, path: &[&str]) -> Option<Value> {
     let read = read(text)?;
     path.iter().try_fold(&read, |value, key| value.get(key)).cloned()
 }
 
-/// All of it, comments or not; nothing if it is no JSON.
+/// The whole text as a value, with or without comments; `None` if it is not JSON.
 pub(crate) fn read(text: &str) -> Option<Value> {
     serde_json::from_str(&plain(text)).ok()
 }
 
-/// Takes the member at a path out, if it is there.
+/// Removes the member at a path, if it exists.
 pub(super) fn cut(text: &str, path: &[&str]) -> Result<String, String> {
     if get(text, path).is_none() {
         return Ok(text.to_owned());
     }
     let bare = plain(text);
     let mut open = bare.find('{').ok_or("the file is not a JSON object")?;
-    let [way @ .., last] = path else { return Err("there is no path".into()) };
+    let [way @ .., last] = path else { return Err("the path is empty".into()) };
     for key in way {
-        let object = Object::read(&bare, open)?;
+        let object = JsonObjectLayout::read(&bare, open)?;
         let member = object.members.iter().find(|member| member.name == *key).ok_or("the path ends too early")?;
         open = member.start;
     }
-    let object = Object::read(&bare, open)?;
+    let object = JsonObjectLayout::read(&bare, open)?;
     let member = object.members.iter().find(|member| member.name == *last).ok_or("the path ends too early")?;
     let alone = object.members.len() == 1 && text.get(open..object.close) == bare.get(open..object.close);
     let edited = if alone { splice(text, open + 1, object.close, "") } else { cut_out(text, member.at, member.end) };
     checked(edited)
 }
 
-/// Adds an element to the list at a path, in place of what bears `mark`.
+/// Adds an element to the list at a path, in place of elements with `mark`.
 pub(super) fn push(text: &str, path: &[&str], value: &Value, mark: &str) -> Result<String, String> {
     put(text, path, &|old| {
         let (depth, fresh) = (path.len(), pretty(value, path.len() + 1));
         let Some(old) = old else { return Ok(format!("[\n{0}{fresh}\n{1}]", space(depth + 1), space(depth))) };
-        let ours = Ours::of(old, mark)?;
-        // The last of ours is where the fresh one goes; the others go.
+        let ours = OwnListElements::of(old, mark)?;
+        // The new element replaces our last one; our other elements are removed.
         let (mut list, mut rest) = (old.to_owned(), ours.whole.as_slice());
         let kept = rest.split_first().map(|(first, others)| {
             rest = others;
@@ -64,17 +64,17 @@ pub(super) fn push(text: &str, path: &[&str], value: &Value, mark: &str) -> Resu
         }
         let bare = plain(&list);
         let last = elements(&bare)?.last().map(|(_, end)| *end);
-        let close = bare.rfind(']').ok_or("what stands there is not a list")?;
+        let close = bare.rfind(']').ok_or("the value is not a list")?;
         Ok(append(&list, (last, 0, close), &fresh, depth + 1))
     })
 }
 
-/// Takes what bears `mark` out of the list at a path.
+/// Removes elements with `mark` from the list at a path.
 pub(super) fn pull(text: &str, path: &[&str], mark: &str) -> Result<String, String> {
     match get(text, path) {
         Some(Value::Array(list)) if list.iter().any(|one| is_marked(one, mark)) => put(text, path, &|old| {
             let old = old.unwrap_or("[]");
-            let ours = Ours::of(old, mark)?;
+            let ours = OwnListElements::of(old, mark)?;
             if ours.is_all {
                 return Ok("[]".to_owned());
             }
@@ -87,9 +87,9 @@ pub(super) fn pull(text: &str, path: &[&str], mark: &str) -> Result<String, Stri
     }
 }
 
-/// Puts texts in the place of others, or takes those out.
+/// Replaces or removes parts of a text.
 fn edited(text: &str, mut edits: Vec<(usize, usize, Option<String>)>) -> String {
-    // From the end on, so that every place is still where it was found.
+    // From the end, so that earlier positions stay valid.
     edits.sort_unstable_by_key(|(start, ..)| std::cmp::Reverse(*start));
     edits.into_iter().fold(text.to_owned(), |text, (start, end, with)| match with {
         Some(with) => splice(&text, start, end, &with),
@@ -97,17 +97,17 @@ fn edited(text: &str, mut edits: Vec<(usize, usize, Option<String>)>) -> String 
     })
 }
 
-/// What of a list is ours.
-struct Ours {
-    /// Elements that are nothing but ours.
+/// Our elements in a list.
+struct OwnListElements {
+    /// Elements that are only ours.
     whole: Vec<(usize, usize)>,
-    /// Groups that others are in, too, and what is left of them.
+    /// Groups that contain other hooks too, and their text without ours.
     shared: Vec<(usize, usize, String)>,
-    /// Whether there is nothing else.
+    /// Whether the list contains nothing else.
     is_all: bool,
 }
 
-impl Ours {
+impl OwnListElements {
     fn of(list: &str, mark: &str) -> Result<Self, String> {
         let bare = plain(list);
         let all = elements(&bare)?;
@@ -133,16 +133,16 @@ impl Ours {
     }
 }
 
-/// Whether an element, or one of its group, is ours.
+/// Whether an element, or one in its group, is ours.
 fn is_marked(element: &Value, mark: &str) -> bool {
     let bears = |text: Option<&Value>| text.and_then(Value::as_str).is_some_and(|text| text.contains(mark));
     let group = element.get("hooks").and_then(Value::as_array);
     element == mark || bears(element.get("command")) || group.into_iter().flatten().any(|one| bears(one.get("command")))
 }
 
-type Made<'a> = &'a dyn Fn(Option<&str>) -> Result<String, String>;
+type MemberValueMaker<'a> = &'a dyn Fn(Option<&str>) -> Result<String, String>;
 
-fn put(text: &str, path: &[&str], made: Made<'_>) -> Result<String, String> {
+fn put(text: &str, path: &[&str], made: MemberValueMaker<'_>) -> Result<String, String> {
     let text = if text.trim().is_empty() { "{}\n" } else { text };
     let bare = plain(text);
     match serde_json::from_str::<Value>(&bare) {
@@ -159,17 +159,17 @@ fn checked(edited: String) -> Result<String, String> {
     Ok(edited)
 }
 
-/// `bare` is the text without comments; both have everything else at the same place.
+/// `bare` is the text without comments; both have everything else at the same position.
 fn within(
     (text, bare): (&str, &str),
     open: usize,
     path: &[&str],
     depth: usize,
-    made: Made<'_>,
+    made: MemberValueMaker<'_>,
 ) -> Result<String, String> {
-    let [key, rest @ ..] = path else { return Err("there is no path".into()) };
-    let object = Object::read(bare, open)?;
-    let Some(Member { start, end, .. }) = object.members.iter().find(|member| member.name == *key) else {
+    let [key, rest @ ..] = path else { return Err("the path is empty".into()) };
+    let object = JsonObjectLayout::read(bare, open)?;
+    let Some(JsonMemberLayout { start, end, .. }) = object.members.iter().find(|member| member.name == *key) else {
         let mut fresh = made(None)?;
         for (n, key) in rest.iter().enumerate().rev() {
             fresh = format!("{{\n{}{}: {fresh}\n{}}}", space(depth + n + 1), Value::from(*key), space(depth + n));
@@ -188,13 +188,13 @@ fn within(
     within((text, bare), *start, rest, depth + 1, made)
 }
 
-/// Takes an entry out with its comma; comments around it stay.
+/// Removes an entry with its comma; comments around it stay.
 fn cut_out(text: &str, start: usize, end: usize) -> String {
     let words = without_comments(text);
     let behind = blank(&words, end);
     let before = text.get(..start).unwrap_or_default().trim_end().len();
     if words.as_bytes().get(behind) == Some(&b',') {
-        // A line of its own goes whole.
+        // An entry on lines of its own is removed with its lines.
         let own_line = text.get(before..start).is_some_and(|space| space.contains('\n'));
         let (from, to) = if own_line { (before, behind + 1) } else { (start, blank(text, behind + 1)) };
         return splice(text, from, to, "");
@@ -204,14 +204,14 @@ fn cut_out(text: &str, start: usize, end: usize) -> String {
     comma.map_or_else(|| without.clone(), |comma| splice(&without, comma, comma + 1, ""))
 }
 
-/// Adds to what stands between two brackets. Comments after the last entry stay with it.
+/// Adds an entry between two brackets. Comments after the last entry stay with it.
 fn append(text: &str, (last, open, close): (Option<usize>, usize, usize), fresh: &str, depth: usize) -> String {
     let Some(last) = last else {
         let between = text.get(open + 1..close).unwrap_or_default().trim_end();
         return splice(text, open + 1, close, &format!("{between}\n{}{fresh}\n{}", space(depth), space(depth - 1)));
     };
     let between = text.get(last..close).unwrap_or_default();
-    // A comma that ends a list stays the end of it.
+    // A trailing comma stays at the end.
     let ends = without_comments(between).contains(',');
     let (before, after) = if ends { ("", ",") } else { (",", "") };
     let kept = between.trim_end();
@@ -232,7 +232,7 @@ fn pretty(value: &Value, depth: usize) -> String {
     text.replace('\n', &format!("\n{}", space(depth)))
 }
 
-/// The text as plain JSON: comments and commas at the end of a list are spaces, everything else is where it was.
+/// The text as plain JSON: comments and trailing commas become spaces, everything else keeps its position.
 fn plain(text: &str) -> String {
     let mut bare = without_comments(text).into_bytes();
     let (mut quoted, mut escaped, mut comma) = (false, false, None);
@@ -257,7 +257,7 @@ fn plain(text: &str) -> String {
     String::from_utf8(bare).unwrap_or_default()
 }
 
-/// The text with spaces in the place of comments.
+/// The text with comments replaced by spaces.
 fn without_comments(text: &str) -> String {
     #[derive(PartialEq)]
     enum In {
@@ -314,10 +314,10 @@ fn without_comments(text: &str) -> String {
     bare
 }
 
-/// Where the elements of a list begin and end.
+/// Start and end of each element of a list.
 fn elements(list: &str) -> Result<Vec<(usize, usize)>, String> {
     if !list.starts_with('[') {
-        return Err("what stands there is not a list".into());
+        return Err("the value is not a list".into());
     }
     let (mut found, mut at) = (Vec::new(), 1);
     loop {
@@ -334,21 +334,21 @@ fn elements(list: &str) -> Result<Vec<(usize, usize)>, String> {
     }
 }
 
-/// An object's members.
-struct Object {
-    members: Vec<Member>,
+/// The members of an object.
+struct JsonObjectLayout {
+    members: Vec<JsonMemberLayout>,
     close: usize,
 }
 
-/// One of them: where its name begins, and where its value begins and ends.
-struct Member {
+/// One member: the start of its name, and start and end of its value.
+struct JsonMemberLayout {
     name: String,
     at: usize,
     start: usize,
     end: usize,
 }
 
-impl Object {
+impl JsonObjectLayout {
     fn read(text: &str, open: usize) -> Result<Self, String> {
         let (mut members, mut at) = (Vec::new(), open + 1);
         loop {
@@ -361,7 +361,7 @@ impl Object {
                 .map_err(|_| "a member has no name".to_owned())?;
             let start = blank(text, blank(text, named) + 1);
             let end = value_end(text, start)?;
-            members.push(Member { name, at, start, end });
+            members.push(JsonMemberLayout { name, at, start, end });
             at = blank(text, end);
             if text.as_bytes().get(at) == Some(&b',') {
                 at += 1;
@@ -377,7 +377,7 @@ fn blank(text: &str, mut at: usize) -> usize {
     at
 }
 
-/// Where the value that starts here ends. The text was read as JSON before, so brackets are in order.
+/// The end of the value that starts here. The text was parsed as JSON before, so brackets match.
 fn value_end(text: &str, start: usize) -> Result<usize, String> {
     let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
     for (at, byte) in text.bytes().enumerate().skip(start) {

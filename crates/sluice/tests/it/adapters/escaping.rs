@@ -2,19 +2,19 @@
 
 use serde_json::json;
 
-use super::house::{House, TOKEN};
-use crate::escaped::{attacks, holds_nothing, no_file_holds, spellings};
+use super::test_gateway::{AdapterTestGateway, TOKEN};
+use crate::escaped::{assert_holds_nothing, assert_no_file_holds, attacks, spellings};
 
 #[tokio::test]
 async fn no_escape_behind_an_adapter_of_others_hides_an_attack_or_a_credential() {
-    let house = House::connected().await;
+    let house = AdapterTestGateway::connected().await;
     let item = |text: &str| {
         format!("{{\"items\": [{{\"id\": \"t1\", \"title\": \"{text}\", \"mark\": \"\", \"done\": false}}]}}")
     };
     for (how, spelled) in spellings(TOKEN) {
         house.todo.desk().verbatim = Some(item(&spelled));
         let list = house.read("todo.list").await;
-        holds_nothing(&list, TOKEN, how);
+        assert_holds_nothing(&list, TOKEN, how);
         assert!(list.to_string().contains("credential removed"), "{how}: {list}");
     }
     house.todo.desk().verbatim = Some(item("a\\u202eb\\u0000c\\u200bd"));
@@ -24,5 +24,5 @@ async fn no_escape_behind_an_adapter_of_others_hides_an_attack_or_a_credential()
         let list = house.read("todo.list").await;
         assert!(list["data"]["withheld"].is_object(), "{how}: {list}");
     }
-    no_file_holds(house.folder.path(), TOKEN);
+    assert_no_file_holds(house.folder.path(), TOKEN);
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Programs, deploy, runs};
-use crate::running::{Place, ask, pause};
+use super::{DeclaredProgramFolders, deploy, runs};
+use crate::running::{TestInstallation, ask, pause};
 
 const ORG: &str = "defaults: {tier: autonomous}\noverrides: [{capability: deploy, tier: autonomous}]\n";
 
@@ -24,11 +24,11 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 
 #[test]
 fn a_gateway_killed_while_a_program_runs_leaves_a_doubt_and_never_runs_it_twice() {
-    let programs = Programs::new();
+    let programs = DeclaredProgramFolders::new();
     programs.script("deploy", "echo run >> runs; sleep 98771");
     programs.declare("deploy", &deploy("").replace("hold_seconds: 5", "hold_seconds: 0"));
     let config = format!("capabilities: {}\n", programs.path("capabilities").display());
-    let place = Place::new(&config, ORG, None);
+    let place = TestInstallation::new(&config, ORG, None);
     let running = place.start();
     let wish = json!({"capability": "deploy", "arguments": {"service": "a"}, "wait_ms": 0});
     let answer = place.call(&wish).unwrap();
@@ -55,7 +55,7 @@ fn is_running(mark: &str) -> bool {
 
 #[test]
 fn the_check_command_finds_flaws_and_warns_of_secrets_in_a_programs_hands() {
-    let programs = Programs::new();
+    let programs = DeclaredProgramFolders::new();
     programs.script("deploy", "exit 0");
     programs.declare("deploy", &deploy("  environment: {TOKEN: \"secret:deploy/token\"}\n"));
     programs.declare("shell", &deploy("").replace("[BIN/deploy, ", "[/bin/sh, -c, "));

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use super::{ALLOWED, Programs, complaints, deploy, placed, result, runs, settled};
+use super::{ALLOWED, DeclaredProgramFolders, complaints, deploy, placed, result, runs, settled};
 
 /// Runs once for each code of the list, the last one again and again.
 const COUNTING: &str = "echo run >> runs; n=$(wc -l < runs); code=$(sed -n \"${n}p\" codes); echo oh >&2; \
@@ -34,7 +34,7 @@ async fn an_exit_code_ends_a_write_as_its_file_and_class_say() {
             ("137\n0", unclear),
             ("255\n0", unclear),
         ] {
-            let programs = Programs::new();
+            let programs = DeclaredProgramFolders::new();
             programs.script("deploy", COUNTING);
             programs.script("find", "echo \"$1\"");
             fs::write(programs.path("state/codes"), codes).unwrap();
@@ -53,7 +53,7 @@ async fn an_exit_code_ends_a_write_as_its_file_and_class_say() {
 #[tokio::test]
 async fn one_that_takes_too_long_or_prints_too_much_is_ended_whole_and_in_doubt() {
     for (body, mark) in [("sleep 98761 & sleep 98762", "9876"), ("sleep 98763 & yes", "98763")] {
-        let programs = Programs::new();
+        let programs = DeclaredProgramFolders::new();
         programs.script("deploy", &format!("echo run >> runs; {body}"));
         programs.declare("deploy", &deploy("  limits: {timeout_seconds: 1, answer_kb: 16}\n"));
         let mut house = programs.house(ALLOWED).await;
@@ -71,7 +71,7 @@ fn is_running(mark: &str) -> bool {
 
 #[tokio::test]
 async fn people_are_shown_what_a_program_complained_about_and_agents_are_not() {
-    let programs = Programs::new();
+    let programs = DeclaredProgramFolders::new();
     programs.script("deploy", "echo 'the disk is full' >&2; exit $(cat code)");
     programs.declare("deploy", &deploy(CODES));
     let mut house = programs.house(ALLOWED).await;
@@ -86,7 +86,7 @@ async fn people_are_shown_what_a_program_complained_about_and_agents_are_not() {
 
 #[tokio::test]
 async fn a_program_that_changed_after_its_approval_is_asked_about_again() {
-    let programs = Programs::new();
+    let programs = DeclaredProgramFolders::new();
     programs.script("deploy", "echo old >> runs");
     programs.declare("deploy", &deploy(""));
     let mut house = programs.house("").await;
@@ -107,7 +107,7 @@ async fn a_program_that_changed_after_its_approval_is_asked_about_again() {
 /// A script that an interpreter is given belongs to what is approved, too, and so do the files that are named.
 #[tokio::test]
 async fn a_changed_script_or_module_is_another_program() {
-    let programs = Programs::new();
+    let programs = DeclaredProgramFolders::new();
     programs.script("deploy", "echo old >> runs");
     programs.script("module", "x=1");
     let declared = deploy("  files: [BIN/module]\n").replace("[BIN/deploy,", "[/bin/sh, BIN/deploy,");
@@ -125,7 +125,7 @@ async fn a_changed_script_or_module_is_another_program() {
 /// Where nobody is asked, only the program that the gateway started with is run.
 #[tokio::test]
 async fn without_a_person_a_changed_program_is_not_run() {
-    let programs = Programs::new();
+    let programs = DeclaredProgramFolders::new();
     programs.script("deploy", "echo old >> runs");
     programs.script("list", "echo listed");
     programs.declare("deploy", &deploy(""));

@@ -10,10 +10,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sluice_testkit::depth::repetitions;
 
-use super::load::Load;
-use super::oracle::{Manners, Oracle};
+use super::load::AgentLoad;
+use super::oracle::{EffectOracle, OracleBehavior};
 use super::place;
-use crate::running::{Place, ask, pause};
+use crate::running::{TestInstallation, ask, pause};
 
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
 
@@ -27,19 +27,19 @@ fn library() -> Option<PathBuf> {
     found
 }
 
-fn alerts(place: &Place) -> String {
+fn alerts(place: &TestInstallation) -> String {
     ask(place.main, "GET", "/v1/alerts", &place.operator_token, None).unwrap().body.to_string()
 }
 
-fn status(place: &Place) -> Value {
+fn status(place: &TestInstallation) -> Value {
     ask(place.main, "GET", "/v1/status", &place.operator_token, None).unwrap().body
 }
 
 #[test]
 fn clocks_that_jump_a_year_ahead_and_come_back() {
     let Some(library) = library() else { return };
-    let oracle = Oracle::open();
-    oracle.behave(Manners { late: 300, ..Manners::default() });
+    let oracle = EffectOracle::open();
+    oracle.behave(OracleBehavior { late: 300, ..OracleBehavior::default() });
     let place = place(&oracle, None);
     let offset = place.folder.path().join("offset");
     fs::write(&offset, "+0\n").unwrap();
@@ -57,7 +57,7 @@ fn clocks_that_jump_a_year_ahead_and_come_back() {
     });
     let first = place.call(&write).unwrap();
     assert_eq!(first.body["status"], "done", "{first:?}");
-    let load = Load::start(&[Arc::clone(&place)], &oracle);
+    let load = AgentLoad::start(&[Arc::clone(&place)], &oracle);
     for _ in 0..repetitions(1, 20) {
         load.goes_on(15);
         fs::write(&offset, "+400d\n").unwrap();
@@ -76,7 +76,7 @@ fn clocks_that_jump_a_year_ahead_and_come_back() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "once\n");
     fs::remove_file(&path).unwrap();
     let table = load.settle("clock jumps", false);
-    table.is_as_promised();
+    table.assert_as_promised();
     assert!(!table.to_string().contains("held"), "a write is held for the jump: {table}");
     drop(running);
 }

@@ -12,12 +12,12 @@ use std::time::Duration;
 use serde_json::json;
 use sluice_testkit::depth::repetitions;
 
-use super::load::{CONFIG, Load, RULES, declare};
-use super::oracle::{Manners, Oracle, next};
-use crate::running::{Place, ask, pause};
+use super::load::{AgentLoad, CONFIG, RULES, declare};
+use super::oracle::{EffectOracle, OracleBehavior, next};
+use crate::running::{TestInstallation, ask, pause};
 
 /// An ext4 of one's own in a file, mounted over a loop device.
-struct Disk {
+struct LoopDisk {
     _folder: tempfile::TempDir,
     image: PathBuf,
     at: PathBuf,
@@ -27,7 +27,7 @@ struct Disk {
 const SHUTDOWN: &str = "import fcntl, os, struct, sys\n\
     fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))\n";
 
-impl Disk {
+impl LoopDisk {
     /// Nothing where this machine does not allow one; that is said aloud.
     fn of(megabytes: u64) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
@@ -86,14 +86,14 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for LoopDisk {
     fn drop(&mut self) {
         drop(Command::new("umount").arg("-l").arg(&self.at).output());
     }
 }
 
-fn place_on(disk: &Disk, oracle: &Oracle) -> Arc<Place> {
-    let place = Place::within(tempfile::tempdir_in(disk.path()).unwrap(), CONFIG, RULES, None);
+fn place_on(disk: &LoopDisk, oracle: &EffectOracle) -> Arc<TestInstallation> {
+    let place = TestInstallation::within(tempfile::tempdir_in(disk.path()).unwrap(), CONFIG, RULES, None);
     declare(&place, oracle);
     // What was set up is on the disk, as it is on a machine that was set up yesterday.
     assert!(Command::new("sync").arg("-f").arg(disk.path()).status().is_ok_and(|status| status.success()));
@@ -101,7 +101,7 @@ fn place_on(disk: &Disk, oracle: &Oracle) -> Arc<Place> {
 }
 
 /// Freezes one service, or lifts that.
-fn stop_lane(place: &Place, method: &str) -> u16 {
+fn stop_lane(place: &TestInstallation, method: &str) -> u16 {
     let body = json!({"service": "custom.opaque", "reason": "the disk"});
     let (path, body) = match method {
         "POST" => ("/v1/freezes", Some(&body)),
@@ -112,12 +112,12 @@ fn stop_lane(place: &Place, method: &str) -> u16 {
 
 #[test]
 fn full_disks() {
-    let Some(disk) = Disk::of(128) else { return };
-    let oracle = Oracle::open();
-    oracle.behave(Manners { late: 300, ..Manners::default() });
+    let Some(disk) = LoopDisk::of(128) else { return };
+    let oracle = EffectOracle::open();
+    oracle.behave(OracleBehavior { late: 300, ..OracleBehavior::default() });
     let place = place_on(&disk, &oracle);
     let mut running = place.start();
-    let load = Load::start(&[Arc::clone(&place)], &oracle);
+    let load = AgentLoad::start(&[Arc::clone(&place)], &oracle);
     let mut random = 11;
     for _ in 0..repetitions(3, 60) {
         load.goes_on(15);
@@ -141,19 +141,19 @@ fn full_disks() {
         assert!(lifted, "the freeze is not lifted");
     }
     load.goes_on(15);
-    oracle.behave(Manners::default());
-    load.settle("full disks", true).is_as_promised();
+    oracle.behave(OracleBehavior::default());
+    load.settle("full disks", true).assert_as_promised();
     drop(running);
 }
 
 #[test]
 fn power_cuts() {
-    let Some(disk) = Disk::of(128) else { return };
-    let oracle = Oracle::open();
-    oracle.behave(Manners { late: 500, ..Manners::default() });
+    let Some(disk) = LoopDisk::of(128) else { return };
+    let oracle = EffectOracle::open();
+    oracle.behave(OracleBehavior { late: 500, ..OracleBehavior::default() });
     let place = place_on(&disk, &oracle);
     let mut running = place.start();
-    let load = Load::start(&[Arc::clone(&place)], &oracle);
+    let load = AgentLoad::start(&[Arc::clone(&place)], &oracle);
     let mut random = 13;
     for _ in 0..repetitions(3, 100) {
         load.goes_on(15);
@@ -167,8 +167,8 @@ fn power_cuts() {
         disk.come_back();
         running = place.start();
     }
-    oracle.behave(Manners::default());
+    oracle.behave(OracleBehavior::default());
     load.goes_on(15);
-    load.settle("power cuts", true).is_as_promised();
+    load.settle("power cuts", true).assert_as_promised();
     drop(running);
 }

@@ -13,9 +13,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sluice_testkit::depth::repetitions;
 
-use super::oracle::Oracle;
-use super::table::{Outcome, Table};
-use crate::running::{Place, ask, pause};
+use super::oracle::EffectOracle;
+use super::table::{ScenarioReport, ScenarioWrite};
+use crate::running::{TestInstallation, ask, pause};
 
 /// The classes of effect A to D at the service that counts, and lines in files.
 const KINDS: [&str; 5] = ["absolute", "consume_once", "findable", "opaque", "files"];
@@ -36,23 +36,23 @@ pub const CONFIG: &str = "sandbox: degraded\ncapabilities: declared\nrelease: {p
 
 /// One write, as far as its agent knows.
 #[derive(Debug, Clone)]
-struct Told {
+struct AcknowledgedWrite {
     kind: &'static str,
     call: String,
     is_cancelled: bool,
 }
 
 /// Agents at work.
-pub struct Load {
+pub struct AgentLoad {
     over: Arc<AtomicBool>,
-    told: Arc<Mutex<BTreeMap<String, Told>>>,
+    told: Arc<Mutex<BTreeMap<String, AcknowledgedWrite>>>,
     clients: Vec<JoinHandle<()>>,
-    at: Vec<Arc<Place>>,
-    oracle: Oracle,
+    at: Vec<Arc<TestInstallation>>,
+    oracle: EffectOracle,
 }
 
 /// Declares what the service offers, in a place: for each class one write that leaves at once, and one that waits.
-pub fn declare(place: &Place, oracle: &Oracle) {
+pub fn declare(place: &TestInstallation, oracle: &EffectOracle) {
     let folder = place.folder.path().join("declared");
     fs::create_dir_all(&folder).unwrap();
     for class in &KINDS[..4] {
@@ -75,9 +75,9 @@ pub fn declare(place: &Place, oracle: &Oracle) {
     }
 }
 
-impl Load {
+impl AgentLoad {
     /// Starts the agents, spread over the nodes.
-    pub fn start(at: &[Arc<Place>], oracle: &Oracle) -> Self {
+    pub fn start(at: &[Arc<TestInstallation>], oracle: &EffectOracle) -> Self {
         let (over, told) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let begun = Arc::new(AtomicUsize::new(0));
         let clients = (0..CLIENTS).map(|client| {
@@ -117,10 +117,10 @@ impl Load {
     }
 
     /// Waits until nothing is under way, and says what came of everything.
-    pub fn settle(mut self, scenario: &str, is_interrupted: bool) -> Table {
+    pub fn settle(mut self, scenario: &str, is_interrupted: bool) -> ScenarioReport {
         self.stop();
         self.wait_until_over();
-        let table = Table::new(scenario, &self.outcomes(is_interrupted));
+        let table = ScenarioReport::new(scenario, &self.outcomes(is_interrupted));
         println!("{table}");
         table
     }
@@ -146,17 +146,17 @@ impl Load {
         }
     }
 
-    fn outcomes(&self, is_interrupted: bool) -> Vec<Outcome> {
+    fn outcomes(&self, is_interrupted: bool) -> Vec<ScenarioWrite> {
         let (told, mut effects, arrived) = (self.told.lock().unwrap(), self.oracle.effects(), self.oracle.arrived());
         effects.extend(lines(&self.at[0]));
         let known = effects.keys().filter(|mark| !told.contains_key(*mark)).count();
         // A write whose answer was lost may have happened; at most one of each client is like that.
         assert!(known <= CLIENTS, "{known} effects that nobody was told of");
-        let outcome = |(mark, told): (&String, &Told)| {
+        let outcome = |(mark, told): (&String, &AcknowledgedWrite)| {
             let times = effects.get(mark).copied().unwrap_or(0);
             let is_doubtful = told.kind == "opaque" && (is_interrupted || arrived.contains(mark));
             let (mark, class, is_cancelled) = (mark.clone(), told.kind, told.is_cancelled);
-            Outcome { mark, class, status: self.status(&told.call), is_cancelled, times, is_doubtful }
+            ScenarioWrite { mark, class, status: self.status(&told.call), is_cancelled, times, is_doubtful }
         };
         told.iter().map(outcome).collect()
     }
@@ -176,7 +176,13 @@ impl Load {
 }
 
 /// One write: asked for with its own key until there is an answer, and some of them cancelled.
-fn write(place: &Place, work: &Path, n: usize, over: &AtomicBool, told: &Mutex<BTreeMap<String, Told>>) {
+fn write(
+    place: &TestInstallation,
+    work: &Path,
+    n: usize,
+    over: &AtomicBool,
+    told: &Mutex<BTreeMap<String, AcknowledgedWrite>>,
+) {
     let (kind, mark) = (KINDS[n % KINDS.len()], format!("mark-{n}"));
     let is_cancelled = kind != "files" && (n / KINDS.len()).is_multiple_of(CANCELLED);
     let (capability, arguments) = match kind {
@@ -196,7 +202,7 @@ fn write(place: &Place, work: &Path, n: usize, over: &AtomicBool, told: &Mutex<B
     }) else {
         return;
     };
-    told.lock().unwrap().insert(mark.clone(), Told { kind, call: call.clone(), is_cancelled: false });
+    told.lock().unwrap().insert(mark.clone(), AcknowledgedWrite { kind, call: call.clone(), is_cancelled: false });
     if is_cancelled {
         let path = format!("/v1/calls/{call}/cancel");
         let answer = until_answered(over, || {
@@ -204,7 +210,7 @@ fn write(place: &Place, work: &Path, n: usize, over: &AtomicBool, told: &Mutex<B
             (answer.status < 500 && answer.status != 429).then_some(answer)
         });
         let is_cancelled = answer.is_some_and(|answer| answer.status == 200 && answer.body["status"] == "cancelled");
-        told.lock().unwrap().insert(mark, Told { kind, call, is_cancelled });
+        told.lock().unwrap().insert(mark, AcknowledgedWrite { kind, call, is_cancelled });
     }
 }
 
@@ -223,7 +229,7 @@ fn until_answered<T>(over: &AtomicBool, ask: impl Fn() -> Option<T>) -> Option<T
 }
 
 /// How often each line is in the files of the agent's folder.
-fn lines(place: &Place) -> BTreeMap<String, usize> {
+fn lines(place: &TestInstallation) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(place.work()).unwrap().map(Result::unwrap) {
         if entry.file_type().unwrap().is_file() {

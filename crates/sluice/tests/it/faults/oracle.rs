@@ -15,7 +15,7 @@ use crate::running::pause;
 
 /// How the service behaves, each in requests of a thousand. What is left is answered at once.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Manners {
+pub struct OracleBehavior {
     /// Carried out, and answered late.
     pub late: u64,
     /// Carried out, and not answered until the caller gives up.
@@ -33,14 +33,14 @@ const LATE: Duration = Duration::from_millis(300);
 
 /// The service.
 #[derive(Clone)]
-pub struct Oracle {
+pub struct EffectOracle {
     pub address: SocketAddr,
-    books: Arc<Mutex<Books>>,
+    books: Arc<Mutex<OracleRecords>>,
 }
 
 #[derive(Default)]
-struct Books {
-    manners: Manners,
+struct OracleRecords {
+    manners: OracleBehavior,
     random: u64,
     /// How often each mark was carried out.
     effects: BTreeMap<String, usize>,
@@ -50,7 +50,7 @@ struct Books {
     arrived: BTreeSet<String>,
 }
 
-impl Oracle {
+impl EffectOracle {
     pub fn open() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let oracle = Self { address: listener.local_addr().unwrap(), books: Arc::default() };
@@ -66,7 +66,7 @@ impl Oracle {
     }
 
     /// Behaves like this from now on.
-    pub fn behave(&self, manners: Manners) {
+    pub fn behave(&self, manners: OracleBehavior) {
         self.books.lock().unwrap().manners = manners;
     }
 
@@ -87,25 +87,25 @@ impl Oracle {
 
     fn answer(&self, stream: TcpStream) -> std::io::Result<()> {
         let fate = self.fate();
-        let Some(request) = Request::read(&stream)? else { return Ok(()) };
-        if request.is_lookup && fate != Fate::Down {
+        let Some(request) = OracleRequest::read(&stream)? else { return Ok(()) };
+        if request.is_lookup && fate != OracleReplyFate::Down {
             let items: Vec<&str> = request.key.iter().map(String::as_str).filter(|key| self.has(key)).collect();
             return say(&stream, 200, &json!({"items": items}));
         }
         self.books.lock().unwrap().arrived.insert(request.mark.clone());
-        if fate == Fate::Down {
+        if fate == OracleReplyFate::Down {
             return Ok(());
         }
-        if fate == Fate::Refuse {
+        if fate == OracleReplyFate::Refuse {
             return say(&stream, 422, &json!({"refused": true}));
         }
         self.carry_out(&request);
         match fate {
-            Fate::Cut => return Ok(()),
+            OracleReplyFate::Cut => return Ok(()),
             // Until the caller closes its end.
-            Fate::Hang => return (&stream).read(&mut [0; 1]).map(drop),
-            Fate::Late => pause(LATE),
-            Fate::Answer | Fate::Down | Fate::Refuse => {}
+            OracleReplyFate::Hang => return (&stream).read(&mut [0; 1]).map(drop),
+            OracleReplyFate::Late => pause(LATE),
+            OracleReplyFate::Answer | OracleReplyFate::Down | OracleReplyFate::Refuse => {}
         }
         say(&stream, 200, &json!({"ok": true}))
     }
@@ -114,7 +114,7 @@ impl Oracle {
         self.books.lock().unwrap().keys.contains(key)
     }
 
-    fn carry_out(&self, request: &Request) {
+    fn carry_out(&self, request: &OracleRequest) {
         let mut books = self.books.lock().unwrap();
         let is_new = request.key.as_ref().is_none_or(|key| books.keys.insert(key.clone()));
         match request.class.as_str() {
@@ -125,20 +125,24 @@ impl Oracle {
         }
     }
 
-    fn fate(&self) -> Fate {
+    fn fate(&self) -> OracleReplyFate {
         let mut books = self.books.lock().unwrap();
         books.random = next(books.random);
-        let Manners { late, hang, cut, refuse, down } = books.manners;
+        let OracleBehavior { late, hang, cut, refuse, down } = books.manners;
         let mut drawn = (books.random >> 33) % 1000;
-        for (share, fate) in
-            [(late, Fate::Late), (hang, Fate::Hang), (cut, Fate::Cut), (refuse, Fate::Refuse), (down, Fate::Down)]
-        {
+        for (share, fate) in [
+            (late, OracleReplyFate::Late),
+            (hang, OracleReplyFate::Hang),
+            (cut, OracleReplyFate::Cut),
+            (refuse, OracleReplyFate::Refuse),
+            (down, OracleReplyFate::Down),
+        ] {
             if drawn < share {
                 return fate;
             }
             drawn -= share;
         }
-        Fate::Answer
+        OracleReplyFate::Answer
     }
 }
 
@@ -148,7 +152,7 @@ pub fn next(random: u64) -> u64 {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum OracleReplyFate {
     Answer,
     Late,
     Hang,
@@ -157,14 +161,14 @@ enum Fate {
     Down,
 }
 
-struct Request {
+struct OracleRequest {
     class: String,
     mark: String,
     key: Option<String>,
     is_lookup: bool,
 }
 
-impl Request {
+impl OracleRequest {
     /// A whole request, or nothing if the caller went away in the middle.
     fn read(stream: &TcpStream) -> std::io::Result<Option<Self>> {
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;

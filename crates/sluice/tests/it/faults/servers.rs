@@ -5,23 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use sluice_testkit::cutting::Line;
 use sluice_testkit::depth::repetitions;
-use sluice_testkit::postgres::Database;
-use sluice_testkit::standby::{Following, Replicated};
+use sluice_testkit::postgres::TestDatabase;
+use sluice_testkit::relay::CuttableRelay;
+use sluice_testkit::standby::{ReplicatedPostgres, ReplicationMode};
 
-use super::load::{Load, declare};
-use super::oracle::{Manners, Oracle, next};
+use super::load::{AgentLoad, declare};
+use super::oracle::{EffectOracle, OracleBehavior, next};
 use super::place;
 use crate::nodes::beside;
-use crate::running::{Place, ask, pause};
+use crate::running::{TestInstallation, ask, pause};
 
-const LATE: Manners = Manners { late: 500, hang: 0, cut: 0, refuse: 0, down: 0 };
+const LATE: OracleBehavior = OracleBehavior { late: 500, hang: 0, cut: 0, refuse: 0, down: 0 };
 
 #[test]
 fn kills_of_one_of_two_nodes() {
-    let Some(database) = Database::fresh() else { return };
-    let oracle = Oracle::open();
+    let Some(database) = TestDatabase::fresh() else { return };
+    let oracle = EffectOracle::open();
     oracle.behave(LATE);
     let first = place(&oracle, Some(database.url()));
     let mut of_first = first.start();
@@ -34,7 +34,7 @@ fn kills_of_one_of_two_nodes() {
     declare(&second, &oracle);
     let second = Arc::new(second);
     let mut of_second = second.start();
-    let load = Load::start(&[Arc::clone(&first), Arc::clone(&second)], &oracle);
+    let load = AgentLoad::start(&[Arc::clone(&first), Arc::clone(&second)], &oracle);
     let mut random = 3;
     for n in 0..repetitions(4, 150) {
         load.goes_on(10);
@@ -48,22 +48,22 @@ fn kills_of_one_of_two_nodes() {
             of_second = second.start();
         }
     }
-    oracle.behave(Manners::default());
+    oracle.behave(OracleBehavior::default());
     load.goes_on(10);
-    load.settle("node kills", true).is_as_promised();
+    load.settle("node kills", true).assert_as_promised();
     drop((of_first, of_second));
 }
 
 #[test]
 fn cut_connections_to_the_database() {
-    let Some(database) = Database::fresh() else { return };
-    let server = database.url().parse::<Address>().unwrap();
-    let line = Line::to(server.0);
-    let oracle = Oracle::open();
+    let Some(database) = TestDatabase::fresh() else { return };
+    let server = database.url().parse::<DatabaseServerAddress>().unwrap();
+    let line = CuttableRelay::to(server.0);
+    let oracle = EffectOracle::open();
     oracle.behave(LATE);
     let place = place(&oracle, Some(&server.by(database.url(), &line)));
     let running = place.start();
-    let load = Load::start(&[Arc::clone(&place)], &oracle);
+    let load = AgentLoad::start(&[Arc::clone(&place)], &oracle);
     let mut random = 5;
     for n in 0..repetitions(8, 400) {
         load.goes_on(6);
@@ -72,27 +72,27 @@ fn cut_connections_to_the_database() {
         // By the server, which ends what was under way, and by the network, which leaves both sides with half a word.
         if n % 2 == 0 { database.cut() } else { line.cut() }
     }
-    oracle.behave(Manners::default());
+    oracle.behave(OracleBehavior::default());
     load.goes_on(6);
-    load.settle("cut connections", true).is_as_promised();
+    load.settle("cut connections", true).assert_as_promised();
     drop(running);
 }
 
 #[test]
 fn failovers_to_a_synchronous_standby() {
     for _ in 0..repetitions(1, 10) {
-        let Some(servers) = Replicated::start(Following::Synchronous) else { return };
-        let oracle = Oracle::open();
+        let Some(servers) = ReplicatedPostgres::start(ReplicationMode::Synchronous) else { return };
+        let oracle = EffectOracle::open();
         oracle.behave(LATE);
         let place = place(&oracle, Some(&servers.url()));
         let running = place.start();
-        let load = Load::start(&[Arc::clone(&place)], &oracle);
+        let load = AgentLoad::start(&[Arc::clone(&place)], &oracle);
         load.goes_on(40);
         servers.fail_over();
         load.goes_on(20);
-        oracle.behave(Manners::default());
+        oracle.behave(OracleBehavior::default());
         let table = load.settle("failover to a synchronous standby", true);
-        table.is_as_promised();
+        table.assert_as_promised();
         assert_ne!(operator(&place, "/v1/recovery")["standing"], "suspected", "nothing is missing");
         drop(running);
     }
@@ -101,11 +101,11 @@ fn failovers_to_a_synchronous_standby() {
 #[test]
 fn failovers_to_a_standby_that_was_behind_freeze_and_double_nothing() {
     for _ in 0..repetitions(1, 10) {
-        let Some(servers) = Replicated::start(Following::Asynchronous) else { return };
-        let oracle = Oracle::open();
+        let Some(servers) = ReplicatedPostgres::start(ReplicationMode::Asynchronous) else { return };
+        let oracle = EffectOracle::open();
         let place = place(&oracle, Some(&servers.url()));
         let running = place.start();
-        let mut load = Load::start(&[Arc::clone(&place)], &oracle);
+        let mut load = AgentLoad::start(&[Arc::clone(&place)], &oracle);
         load.goes_on(20);
         servers.fall_behind();
         load.goes_on(30);
@@ -127,21 +127,21 @@ fn failovers_to_a_standby_that_was_behind_freeze_and_double_nothing() {
         let alerts = operator(&place, "/v1/alerts").to_string();
         assert!(alerts.contains("recovery."), "{alerts}");
         let table = load.settle("failover to a standby that was behind", true);
-        table.nothing_happened_twice();
+        table.assert_nothing_happened_twice();
         assert!(table.lost() > 0, "the standby lacked nothing, so nothing is proven: {table}");
         assert_eq!(oracle.count(), happened, "nothing happens once it is frozen");
         drop(running);
     }
 }
 
-fn operator(place: &Place, path: &str) -> Value {
+fn operator(place: &TestInstallation, path: &str) -> Value {
     ask(place.main, "GET", path, &place.operator_token, None).unwrap().body
 }
 
 /// Where the server of a URL listens.
-struct Address(std::net::SocketAddr);
+struct DatabaseServerAddress(std::net::SocketAddr);
 
-impl std::str::FromStr for Address {
+impl std::str::FromStr for DatabaseServerAddress {
     type Err = std::net::AddrParseError;
 
     fn from_str(url: &str) -> Result<Self, Self::Err> {
@@ -150,9 +150,9 @@ impl std::str::FromStr for Address {
     }
 }
 
-impl Address {
+impl DatabaseServerAddress {
     /// The same database by way of a line.
-    fn by(&self, url: &str, line: &Line) -> String {
+    fn by(&self, url: &str, line: &CuttableRelay) -> String {
         url.replacen(&format!(":{}", self.0.port()), &format!(":{}", line.address().port()), 1)
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 
 /// What is known about one write at the end.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct ScenarioWrite {
     #[expect(dead_code, reason = "shown when a write did not end as promised")]
     pub mark: String,
     pub class: &'static str,
@@ -23,7 +23,7 @@ pub struct Outcome {
 }
 
 #[derive(Debug, Default, Clone)]
-struct Row {
+struct ScenarioClassCounts {
     acknowledged: usize,
     executed: usize,
     lost: usize,
@@ -38,23 +38,23 @@ struct Row {
 
 /// One row for each class.
 #[derive(Debug)]
-pub struct Table {
+pub struct ScenarioReport {
     scenario: String,
-    rows: BTreeMap<&'static str, Row>,
+    rows: BTreeMap<&'static str, ScenarioClassCounts>,
     wrong: Vec<String>,
 }
 
 /// Of so many acknowledged writes, one may be asked about without a real doubt; one in any case.
 const ASKED_OF: usize = 200;
 
-impl Table {
-    pub fn new(scenario: &str, outcomes: &[Outcome]) -> Self {
+impl ScenarioReport {
+    pub fn new(scenario: &str, outcomes: &[ScenarioWrite]) -> Self {
         let mut table = Self { scenario: scenario.to_owned(), rows: BTreeMap::new(), wrong: Vec::new() };
         outcomes.iter().for_each(|one| table.add(one));
         table
     }
 
-    fn add(&mut self, one: &Outcome) {
+    fn add(&mut self, one: &ScenarioWrite) {
         let row = self.rows.entry(one.class).or_default();
         row.acknowledged += 1;
         *row.said.entry(one.status.clone()).or_default() += 1;
@@ -78,7 +78,7 @@ impl Table {
         }
     }
 
-    fn sum(&self, of: impl Fn(&Row) -> usize) -> usize {
+    fn sum(&self, of: impl Fn(&ScenarioClassCounts) -> usize) -> usize {
         self.rows.values().map(of).sum()
     }
 
@@ -98,12 +98,12 @@ impl Table {
     }
 
     /// Fails when something happened twice or after its cancel: this holds whatever was done to the gateway.
-    pub fn nothing_happened_twice(&self) {
+    pub fn assert_nothing_happened_twice(&self) {
         self.repeated().unwrap_or_else(|wrong| panic!("{wrong}"));
     }
 
     /// Fails unless the goals are met: nothing lost, doubled or sent after its cancel, people asked only about real doubts.
-    pub fn is_as_promised(&self) {
+    pub fn assert_as_promised(&self) {
         self.judged().unwrap_or_else(|wrong| panic!("{wrong}"));
     }
 
@@ -121,14 +121,24 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for ScenarioReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "faults | scenario | class | acknowledged | executed | lost | doubled | after cancel | asked | without doubt | open | the gateway says"
         )?;
         for (class, row) in &self.rows {
-            let Row { acknowledged, executed, lost, doubled, after_cancel, asked, without_doubt, open, said } = row;
+            let ScenarioClassCounts {
+                acknowledged,
+                executed,
+                lost,
+                doubled,
+                after_cancel,
+                asked,
+                without_doubt,
+                open,
+                said,
+            } = row;
             let scenario = &self.scenario;
             writeln!(
                 f,
@@ -144,8 +154,8 @@ impl fmt::Display for Table {
 mod tests {
     use super::*;
 
-    fn outcome(status: &str, times: usize) -> Outcome {
-        Outcome {
+    fn outcome(status: &str, times: usize) -> ScenarioWrite {
+        ScenarioWrite {
             mark: "m".into(),
             class: "opaque",
             status: status.into(),
@@ -156,8 +166,8 @@ mod tests {
     }
 
     /// Whether the goals are met beside one write that is well.
-    fn is_good(one: Outcome) -> bool {
-        Table::new("planted", &[outcome("done", 1), one]).judged().is_ok()
+    fn is_good(one: ScenarioWrite) -> bool {
+        ScenarioReport::new("planted", &[outcome("done", 1), one]).judged().is_ok()
     }
 
     #[test]
@@ -168,7 +178,7 @@ mod tests {
         assert!(!is_good(outcome("in_doubt", 2)), "doubled");
         assert!(!is_good(outcome("cancelled", 1)), "sent after its cancel");
         assert!(
-            !is_good(Outcome { is_cancelled: true, ..outcome("done", 1) }),
+            !is_good(ScenarioWrite { is_cancelled: true, ..outcome("done", 1) }),
             "sent although a cancel was acknowledged"
         );
     }
@@ -178,8 +188,8 @@ mod tests {
         let asked = vec![outcome("needs_human", 0); 2];
         let mut all = vec![outcome("done", 1); 100];
         all.extend(asked.clone());
-        assert!(Table::new("planted", &all).judged().is_err());
+        assert!(ScenarioReport::new("planted", &all).judged().is_err());
         all.extend(vec![outcome("done", 1); 200]);
-        Table::new("planted", &all).is_as_promised();
+        ScenarioReport::new("planted", &all).assert_as_promised();
     }
 }

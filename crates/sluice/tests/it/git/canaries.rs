@@ -11,10 +11,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::house::{House, git, has_git, repository};
+use super::test_gateway::{GitTestGateway, git, has_git, repository};
 
 /// One way to have a program run by whoever touches the repository. `RUN` stands for the canary.
-struct Trap {
+struct RepositoryTrap {
     name: &'static str,
     /// Lines for `.git/config`.
     config: &'static str,
@@ -24,120 +24,120 @@ struct Trap {
     careless: &'static [&'static str],
 }
 
-const TRAPS: &[Trap] = &[
-    Trap { name: "fsmonitor", config: "[core]\n\tfsmonitor = RUN\n", files: &[], careless: &["status"] },
-    Trap { name: "external diff", config: "[diff]\n\texternal = RUN\n", files: &[], careless: &["diff"] },
-    Trap {
+const TRAPS: &[RepositoryTrap] = &[
+    RepositoryTrap { name: "fsmonitor", config: "[core]\n\tfsmonitor = RUN\n", files: &[], careless: &["status"] },
+    RepositoryTrap { name: "external diff", config: "[diff]\n\texternal = RUN\n", files: &[], careless: &["diff"] },
+    RepositoryTrap {
         name: "textconv",
         config: "[diff \"x\"]\n\ttextconv = RUN\n",
         files: &[(".gitattributes", "*.txt diff=x\n")],
         careless: &["diff"],
     },
-    Trap {
+    RepositoryTrap {
         name: "diff command",
         config: "[diff \"x\"]\n\tcommand = RUN\n",
         files: &[(".gitattributes", "*.txt diff=x\n")],
         careless: &["diff"],
     },
-    Trap {
+    RepositoryTrap {
         name: "clean filter",
         config: "[filter \"x\"]\n\tclean = RUN\n",
         files: &[(".gitattributes", "*.txt filter=x\n")],
         careless: &["add", "a.txt"],
     },
-    Trap {
+    RepositoryTrap {
         name: "process filter",
         config: "[filter \"x\"]\n\tprocess = RUN\n\trequired = true\n",
         files: &[(".gitattributes", "*.txt filter=x\n")],
         careless: &["add", "a.txt"],
     },
-    Trap {
+    RepositoryTrap {
         name: "smudge filter",
         config: "[filter \"x\"]\n\tsmudge = RUN\n",
         files: &[(".gitattributes", "*.txt filter=x\n")],
         careless: &["checkout", "other"],
     },
-    Trap {
+    RepositoryTrap {
         name: "attributes of the repository",
         config: "[filter \"x\"]\n\tclean = RUN\n",
         files: &[(".git/info/attributes", "*.txt filter=x\n")],
         careless: &["add", "a.txt"],
     },
-    Trap {
+    RepositoryTrap {
         name: "pre-commit hook",
         config: "",
         files: &[(".git/hooks/pre-commit", "")],
         careless: &["commit", "-am", "m"],
     },
-    Trap {
+    RepositoryTrap {
         name: "hooks path",
         config: "[core]\n\thooksPath = traps\n",
         files: &[("traps/reference-transaction", ""), ("traps/post-index-change", ""), ("traps/pre-push", "")],
         careless: &["branch", "made"],
     },
-    Trap {
+    RepositoryTrap {
         name: "included configuration",
         config: "[include]\n\tpath = ../traps/more\n",
         files: &[("traps/more", "[core]\n\tfsmonitor = RUN\n")],
         careless: &["status"],
     },
-    Trap {
+    RepositoryTrap {
         name: "configuration of the working tree",
         config: "[extensions]\n\tworktreeConfig = true\n",
         files: &[(".git/config.worktree", "[core]\n\tfsmonitor = RUN\n")],
         careless: &["status"],
     },
-    Trap { name: "alias", config: "[alias]\n\tstatus = !RUN\n\tx = !RUN\n", files: &[], careless: &["x"] },
-    Trap {
+    RepositoryTrap { name: "alias", config: "[alias]\n\tstatus = !RUN\n\tx = !RUN\n", files: &[], careless: &["x"] },
+    RepositoryTrap {
         name: "editor",
         config: "[core]\n\teditor = RUN\n[sequence]\n\teditor = RUN\n",
         files: &[],
         careless: &["commit", "-a"],
     },
-    Trap {
+    RepositoryTrap {
         name: "signing program",
         config: "[commit]\n\tgpgSign = true\n[gpg]\n\tprogram = RUN\n[user]\n\tsigningKey = x\n",
         files: &[],
         careless: &["commit", "-am", "m"],
     },
-    Trap {
+    RepositoryTrap {
         name: "ssh command",
         config: "[core]\n\tsshCommand = RUN\n[remote \"origin\"]\n\turl = ssh://127.0.0.1/x\n",
         files: &[],
         careless: &["fetch"],
     },
-    Trap {
+    RepositoryTrap {
         name: "ext protocol",
         config: "[protocol \"ext\"]\n\tallow = always\n[remote \"origin\"]\n\turl = ext::RUN\n",
         files: &[],
         careless: &["fetch"],
     },
-    Trap {
+    RepositoryTrap {
         name: "upload pack",
         config: "[remote \"origin\"]\n\turl = .\n\tuploadpack = RUN\n\treceivepack = RUN\n",
         files: &[],
         careless: &["fetch"],
     },
-    Trap {
+    RepositoryTrap {
         name: "rewritten address",
         config: "[url \"ext::RUN \"]\n\tinsteadOf = https://\n[protocol \"ext\"]\n\tallow = always\n\
                  [remote \"origin\"]\n\turl = https://example.com/x\n",
         files: &[],
         careless: &["fetch"],
     },
-    Trap {
+    RepositoryTrap {
         name: "merge driver",
         config: "[merge \"x\"]\n\tdriver = RUN\n",
         files: &[(".gitattributes", "*.txt merge=x\n")],
         careless: &[],
     },
-    Trap {
+    RepositoryTrap {
         name: "pager",
         config: "[core]\n\tpager = RUN\n[pager]\n\tlog = RUN\n\tdiff = RUN\n\tstatus = RUN\n",
         files: &[],
         careless: &["--paginate", "log"],
     },
-    Trap {
+    RepositoryTrap {
         name: "a repository inside",
         config: "",
         files: &[
@@ -148,7 +148,7 @@ const TRAPS: &[Trap] = &[
         ],
         careless: &[],
     },
-    Trap {
+    RepositoryTrap {
         name: "alternate refs",
         config: "[core]\n\talternateRefsCommand = RUN\n",
         files: &[(".git/objects/info/alternates", "/tmp\n")],
@@ -184,7 +184,7 @@ fn canary(folder: &Path) -> String {
 }
 
 /// A repository with the trap in it. The canary lies in the repository itself, where an attacker can put it.
-fn trapped(folder: &Path, trap: &Trap) -> String {
+fn trapped(folder: &Path, trap: &RepositoryTrap) -> String {
     repository(folder);
     git(folder, &["branch", "other"]);
     git(folder, &["checkout", "-q", "other"]);
@@ -234,7 +234,7 @@ async fn no_trap_bites_through_any_capability() {
     if !has_git() {
         return;
     }
-    let mut house = House::with_git().await;
+    let mut house = GitTestGateway::with_git().await;
     for (n, trap) in TRAPS.iter().enumerate() {
         let name = format!("r{n}");
         let folder = house.work().join(&name);
@@ -244,7 +244,7 @@ async fn no_trap_bites_through_any_capability() {
             let place = format!("{} × {capability} {arguments}", trap.name);
             let answer = house.call(capability, arguments).await;
             for _ in 0..5 {
-                house.pass(sluice_core::Span::from_secs(10)).await;
+                house.pass(sluice_core::Millis::from_secs(10)).await;
             }
             assert!(!has_run(&folder), "{place}: the canary ran");
             match answer {
@@ -268,7 +268,7 @@ async fn no_setting_of_a_repository_changes_what_git_does() {
     if !has_git() {
         return;
     }
-    let house = House::with_git().await;
+    let house = GitTestGateway::with_git().await;
     let (folder, path) = (house.work().join("shop"), house.path("shop"));
     repository(&folder);
     fs::write(folder.join("a.txt"), "two\n").unwrap();

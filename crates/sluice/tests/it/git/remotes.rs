@@ -8,19 +8,19 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_gateway::rooms::rollback;
-use sluice_gateway::vault::{NewValue, Scope, Secret};
+use sluice_gateway::vault::{NewSecretValue, SecretScope, SecretValue};
 
-use super::house::{FREE, House, ana, git, has_git, repository};
+use super::test_gateway::{FREE, GitTestGateway, ana, git, has_git, repository};
 
 /// A server of repositories: git's own, behind a few lines of HTTP. It counts, and may want a password.
-struct Server {
+struct GitHttpServer {
     address: SocketAddr,
     heard: Arc<Mutex<Vec<String>>>,
 }
 
-impl Server {
+impl GitHttpServer {
     fn open(folder: PathBuf, password: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, heard) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
@@ -88,13 +88,13 @@ fn serve(mut stream: &TcpStream, folder: &Path, password: Option<&str>, heard: &
 }
 
 /// A bare repository `shop.git` and a server for it.
-fn served(folder: &Path, password: Option<&'static str>) -> Server {
+fn served(folder: &Path, password: Option<&'static str>) -> GitHttpServer {
     repository(&folder.join("origin"));
     git(folder, &["clone", "-q", "--bare", "origin", "shop.git"]);
-    Server::open(folder.to_path_buf(), password)
+    GitHttpServer::open(folder.to_path_buf(), password)
 }
 
-fn settings(server: &Server, secret: &str) -> String {
+fn settings(server: &GitHttpServer, secret: &str) -> String {
     format!(
         "git: {{enabled: true, connections: [forge]}}\negress:\n  connections:\n    forge: {{hosts: [127.0.0.1], ports: [{}], \
          http: true, methods: [GET, POST], allow_addresses: [127.0.0.1/32], per_minute: off, per_hour: off, burn: off{secret}}}\n",
@@ -109,7 +109,7 @@ async fn a_repository_is_cloned_pulled_and_pushed_through_egress() {
     }
     let far = tempfile::tempdir().unwrap();
     let server = served(far.path(), None);
-    let mut house = House::new(&settings(&server, ""), FREE, "").await;
+    let mut house = GitTestGateway::new(&settings(&server, ""), FREE, "").await;
     let (folder, path, bare) = (house.work().join("shop"), house.path("shop"), far.path().join("shop.git"));
     let (_, state, result) = house.write("git.clone", json!({"url": server.url("shop.git"), "path": path})).await;
     assert_eq!(state, "done", "{result} {:?}", server.heard.lock().unwrap());
@@ -161,13 +161,13 @@ async fn the_credential_is_added_by_egress_and_git_never_holds_it() {
     // "ana:canary-pass-77" as Basic.
     let server = served(far.path(), Some("Basic YW5hOmNhbmFyeS1wYXNzLTc3"));
     let config = settings(&server, ", secret: forge-token, credential: basic");
-    let mut house = House::new(&config, FREE, "").await;
+    let mut house = GitTestGateway::new(&config, FREE, "").await;
     let path = house.path("shop");
     let wish = json!({"url": server.url("shop.git"), "path": path});
     assert_eq!(house.write("git.clone", wish.clone()).await.1, "dead", "nobody has put a secret into the vault yet");
-    let scope = Scope::new(vec!["git.*".into()], &["127.0.0.1".to_owned()]).unwrap();
-    let value = Secret::new(b"ana:canary-pass-77".to_vec());
-    let new = NewValue { value, kind: None, scope: Some(scope), overlap: Span::ZERO };
+    let scope = SecretScope::new(vec!["git.*".into()], &["127.0.0.1".to_owned()]).unwrap();
+    let value = SecretValue::new(b"ana:canary-pass-77".to_vec());
+    let new = NewSecretValue { value, kind: None, scope: Some(scope), overlap: Millis::ZERO };
     house.gw.vault.set(&sluice_core::ids::SecretName::new("forge-token").unwrap(), new, ana()).await.unwrap();
     let wish = json!({"url": server.url("shop.git"), "path": house.path("again")});
     let (_, state, result) = house.write("git.clone", wish).await;
@@ -193,7 +193,7 @@ async fn nothing_but_the_declared_host_is_reached_and_secrets_stay() {
     }
     let far = tempfile::tempdir().unwrap();
     let server = served(far.path(), None);
-    let mut house = House::new(&settings(&server, ""), FREE, "").await;
+    let mut house = GitTestGateway::new(&settings(&server, ""), FREE, "").await;
     for url in
         ["https://example.com/x.git", "ssh://127.0.0.1/x", "file:///etc", "ext::sh", "/etc", "http://127.0.0.1:1/x"]
     {

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use sluice_core::mail::query;
-use sluice_gateway::channels::shown;
-use sluice_gateway::corridor::Answer;
-use sluice_gateway::gate::deciding::Question;
+use sluice_gateway::channels::rendering;
+use sluice_gateway::corridor::CallOutcome;
+use sluice_gateway::gate::deciding::ApprovalRequest;
 
-use super::house::{House, ana, gmail};
+use super::test_gateway::{GmailTestGateway, ana, gmail};
 
 /// The sender that an attacker wants to be shown and answered.
 const WANTED: &str = "mallory@elsewhere.example";
@@ -35,14 +35,14 @@ fn doubtful() -> Vec<(&'static str, String)> {
     ]
 }
 
-async fn with(raw: &str) -> (House, String) {
-    let house = House::connected(2).await;
+async fn with(raw: &str) -> (GmailTestGateway, String) {
+    let house = GmailTestGateway::connected(2).await;
     let id = house.mailbox.receive_raw(raw.as_bytes());
     house.gw.connections.sync_now(&gmail()).await.unwrap();
     (house, id)
 }
 
-async fn code(house: &House, capability: &str, arguments: Value) -> String {
+async fn code(house: &GmailTestGateway, capability: &str, arguments: Value) -> String {
     match house.call(capability, arguments).await {
         Ok(answer) => panic!("{capability}: {answer:?}"),
         Err(no) => no.refusal.code().as_str().to_owned(),
@@ -51,7 +51,7 @@ async fn code(house: &House, capability: &str, arguments: Value) -> String {
 
 #[tokio::test]
 async fn a_mail_with_two_readings_is_withheld_and_nobody_is_answered() {
-    let house = House::connected(2).await;
+    let house = GmailTestGateway::connected(2).await;
     let mails: Vec<(&str, String)> =
         doubtful().into_iter().map(|(name, raw)| (name, house.mailbox.receive_raw(raw.as_bytes()))).collect();
     house.gw.connections.sync_now(&gmail()).await.unwrap();
@@ -116,7 +116,7 @@ async fn what_the_receiving_server_found_out_stands_beside_the_sender_and_what_a
         Authentication-Results: mx.google.com;\r\n       dkim=pass header.i=@northpeak.example;\r\n       \
         spf=softfail smtp.mailfrom=li@northpeak.example;\r\n       dmarc=pass (p=NONE) header.from=northpeak.example\r\n";
     let failed = recorded.replace("dmarc=pass", "dmarc=fail");
-    let house = House::connected(2).await;
+    let house = GmailTestGateway::connected(2).await;
     let receive = |raw: String| house.mailbox.receive_raw(raw.as_bytes());
     let good = receive(format!("{recorded}{mail}\r\nWhen?"));
     let bad = receive(format!("{failed}{claim}{mail}\r\nWhen?"));
@@ -136,8 +136,8 @@ async fn what_the_receiving_server_found_out_stands_beside_the_sender_and_what_a
     house.rule("defaults: {tier: approval_required}\n", "rules: []\n");
     let house = house.restart().await;
     let answer = house.call("email.reply", json!({"message_id": bad, "body": "On Tuesday."})).await.unwrap();
-    let Answer::Awaiting { approval, .. } = answer else { panic!("{answer:?}") };
-    let question = Question::read(&house.gw, approval).await.unwrap();
-    let card = shown::of(&house.gw, &question, shown::PAGE).text;
+    let CallOutcome::Awaiting { approval, .. } = answer else { panic!("{answer:?}") };
+    let question = ApprovalRequest::read(&house.gw, approval).await.unwrap();
+    let card = rendering::of(&house.gw, &question, rendering::PAGE).text;
     assert!(card.contains("li@northpeak.example> (dmarc fail, spf softfail, dkim pass): roof survey"), "{card}");
 }

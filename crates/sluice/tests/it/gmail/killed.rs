@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use serde_json::{Value, json};
-use sluice_testkit::postgres::Database;
+use sluice_testkit::postgres::TestDatabase;
 
-use super::house::Mailbox;
-use crate::running::{Place, ask, pause};
+use super::test_gateway::MailboxProcess;
+use crate::running::{TestInstallation, ask, pause};
 
 /// Fewer than the attempts after which a write that takes the gateway with it is set aside.
 const KILLS: usize = 4;
@@ -29,7 +29,7 @@ const RULES: &str = "defaults: {tier: autonomous}\n";
 const PATIENCE: u32 = 120;
 
 /// Subjects of the writes that were acknowledged, with the id of their call.
-type Told = Arc<Mutex<BTreeMap<String, String>>>;
+type AcknowledgedSubjects = Arc<Mutex<BTreeMap<String, String>>>;
 
 #[test]
 fn kills_under_load_send_no_mail_twice_and_lose_none() {
@@ -39,18 +39,18 @@ fn kills_under_load_send_no_mail_twice_and_lose_none() {
 /// W11 as far as a kill reaches it: a gateway that dies between the COMMIT it sent and the answer reads again.
 #[test]
 fn kills_under_load_send_no_mail_twice_and_lose_none_on_postgres() {
-    let Some(database) = Database::fresh() else { return };
+    let Some(database) = TestDatabase::fresh() else { return };
     kill_under_load(Some(database.url()));
 }
 
 fn kill_under_load(postgres: Option<&str>) {
-    let mailbox = Mailbox::open(30);
+    let mailbox = MailboxProcess::open(30);
     let config = format!(
         "sandbox: degraded\nbatch: {{services: {{email: \"off\"}}}}\nholds:\n  delays:\n    email.send: 0s\n    email.draft: 0s\n\
          services:\n  connections:\n    gmail:\n      api: http://{}\n",
         mailbox.address
     );
-    let place = Arc::new(Place::new(&config, RULES, postgres));
+    let place = Arc::new(TestInstallation::new(&config, RULES, postgres));
     std::fs::write(place.folder.path().join("policies/agents/clerk.yaml"), "rules: []\n").unwrap();
     let mut running = place.start();
     let body = json!({"token": mailbox.token()});
@@ -58,7 +58,7 @@ fn kill_under_load(postgres: Option<&str>) {
     assert_eq!(given.status, 200, "{given:?}");
 
     mailbox.owner(&json!({"slow_ms": USUAL_DELAY_MS}));
-    let (told, over) = (Told::default(), Arc::new(AtomicBool::new(false)));
+    let (told, over) = (AcknowledgedSubjects::default(), Arc::new(AtomicBool::new(false)));
     let quota = Arc::new(AtomicUsize::new(0));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
@@ -117,7 +117,7 @@ fn kill_under_load(postgres: Option<&str>) {
 }
 
 /// Waits for what another process does, and says what the gateway last logged when it does not happen.
-fn until(what: &str, place: &Place, mut happened: impl FnMut() -> bool) {
+fn until(what: &str, place: &TestInstallation, mut happened: impl FnMut() -> bool) {
     for _ in 0..2_400 {
         if happened() {
             return;
@@ -130,13 +130,13 @@ fn until(what: &str, place: &Place, mut happened: impl FnMut() -> bool) {
 }
 
 /// How many of the acknowledged writes are done.
-fn done_calls(place: &Place, told: &Told) -> usize {
+fn done_calls(place: &TestInstallation, told: &AcknowledgedSubjects) -> usize {
     let calls: Vec<String> = told.lock().unwrap().values().cloned().collect();
     calls.iter().filter(|call| status(place, call) == "done").count()
 }
 
 /// One client: mails and drafts in turn, each asked for with its own key until there is an answer.
-fn drive(place: &Place, client: usize, told: &Told, quota: &AtomicUsize, over: &AtomicBool) {
+fn drive(place: &TestInstallation, client: usize, told: &AcknowledgedSubjects, quota: &AtomicUsize, over: &AtomicBool) {
     for n in 0.. {
         let subject = format!("load {client} {n}");
         let capability = if is_draft(client, n) { "email.draft" } else { "email.send" };
@@ -170,18 +170,18 @@ const fn is_draft(client: usize, n: usize) -> bool {
 }
 
 /// How many mails that were asked for are sent or drafted.
-fn count_effects(mailbox: &Mailbox) -> usize {
+fn count_effects(mailbox: &MailboxProcess) -> usize {
     effects(mailbox).values().sum()
 }
 
 /// Held writes in a state.
-fn count(place: &Place, state: &str) -> u64 {
+fn count(place: &TestInstallation, state: &str) -> u64 {
     let status = ask(place.main, "GET", "/v1/status", &place.operator_token, None).unwrap();
     status.body["holds"][state].as_u64().unwrap_or(0)
 }
 
 /// How often a write was in doubt, by the record: a doubt may be settled before anybody looks.
-fn doubts(place: &Place) -> usize {
+fn doubts(place: &TestInstallation) -> usize {
     let (mut doubts, mut cursor) = (0, String::new());
     loop {
         let path = format!("/v1/audit/entries?limit=500{cursor}");
@@ -199,14 +199,14 @@ fn doubts(place: &Place) -> usize {
     }
 }
 
-fn status(place: &Place, call: &str) -> String {
+fn status(place: &TestInstallation, call: &str) -> String {
     let answer = ask(place.main, "GET", &format!("/v1/calls/{call}"), &place.agent_key, None).unwrap();
     answer.body["status"].as_str().unwrap_or_default().to_owned()
 }
 
 /// How often each subject is among what was sent or drafted, by the mailbox's own word. A draft that was made for a
 /// mail and is not sent yet carries no effect: only drafts that were asked for count.
-fn effects(mailbox: &Mailbox) -> BTreeMap<String, usize> {
+fn effects(mailbox: &MailboxProcess) -> BTreeMap<String, usize> {
     for _ in 0..100 {
         if let Some(found) = list_effects(mailbox) {
             return found;
@@ -216,7 +216,7 @@ fn effects(mailbox: &Mailbox) -> BTreeMap<String, usize> {
 }
 
 /// Reads the mailbox once. `None`: a message that was listed was gone when it was read (a draft that was sent meanwhile).
-fn list_effects(mailbox: &Mailbox) -> Option<BTreeMap<String, usize>> {
+fn list_effects(mailbox: &MailboxProcess) -> Option<BTreeMap<String, usize>> {
     let (token, mut found) = (mailbox.token(), BTreeMap::new());
     for label in ["SENT", "DRAFT"] {
         let list = format!("/gmail/v1/users/me/messages?labelIds={label}&maxResults=500");
@@ -241,13 +241,13 @@ fn list_effects(mailbox: &Mailbox) -> Option<BTreeMap<String, usize>> {
 /// W12: the provider gave another refresh token and ended the one before, and the gateway died before it had the answer.
 #[test]
 fn a_renewed_grant_that_died_with_the_gateway_stops_the_connection_and_loses_no_write() {
-    let mailbox = Mailbox::open(10);
+    let mailbox = MailboxProcess::open(10);
     let at = mailbox.address;
     let config = format!(
         "sandbox: degraded\nholds: {{delays: {{email.send: 1m}}}}\nservices:\n  connections:\n    gmail:\n      client_id: us\n      \
          api: http://{at}\n      authorize: http://{at}/o/oauth2/v2/auth\n      token: http://{at}/token\n"
     );
-    let place = Place::new(&config, RULES, None);
+    let place = TestInstallation::new(&config, RULES, None);
     std::fs::write(place.folder.path().join("policies/agents/clerk.yaml"), "rules: []\n").unwrap();
     let running = place.start();
     sign_in(&place);
@@ -291,7 +291,7 @@ fn a_renewed_grant_that_died_with_the_gateway_stops_the_connection_and_loses_no_
 }
 
 /// A person says yes in the browser.
-fn sign_in(place: &Place) {
+fn sign_in(place: &TestInstallation) {
     let operator = |path: &str, body: &Value| {
         let answer = ask(place.main, "POST", path, &place.operator_token, Some(body)).unwrap();
         assert_eq!(answer.status, 200, "{answer:?}");

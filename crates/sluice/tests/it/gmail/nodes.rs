@@ -5,9 +5,9 @@ use std::sync::Arc;
 use sluice_core::ServiceName;
 use sluice_core::nodes::{NodeService, ServiceKind};
 use sluice_gateway::{Gateway, nodes};
-use sluice_testkit::postgres::Database;
+use sluice_testkit::postgres::TestDatabase;
 
-use super::house::{House, ana, gmail};
+use super::test_gateway::{GmailTestGateway, ana, gmail};
 
 /// What a node says of its connected services.
 async fn connected_at(gw: &Arc<Gateway>) -> Vec<NodeService> {
@@ -19,8 +19,8 @@ async fn connected_at(gw: &Arc<Gateway>) -> Vec<NodeService> {
 
 #[tokio::test]
 async fn what_one_node_connects_or_ends_the_other_takes_up_while_it_runs() {
-    let Some(database) = Database::fresh() else { return };
-    let house = House::with(3, &format!("database: {{url: \"{}\"}}\n", database.url())).await;
+    let Some(database) = TestDatabase::fresh() else { return };
+    let house = GmailTestGateway::with(3, &format!("database: {{url: \"{}\"}}\n", database.url())).await;
     let (folder, other) = house.beside("other").await;
     assert_eq!(connected_at(&other).await, []);
 

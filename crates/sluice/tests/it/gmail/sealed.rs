@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use sluice_gateway::connections::Connections;
+use sluice_gateway::connections::ServiceConnections;
 
-use super::house::{House, ana, gmail};
+use super::test_gateway::{GmailTestGateway, ana, gmail};
 
 const ON: &str = "services: {encrypt_copies: true}\n";
 const OFF: &str = "services: {encrypt_copies: false}\n";
 /// Of a subject, a text, an address and a file.
 const CANARIES: [&str; 4] = ["Kingfisher4711", "marmalade0815", "li@northpeak.example", "ledger-row-77"];
 
-fn folder(house: &House) -> PathBuf {
+fn folder(house: &GmailTestGateway) -> PathBuf {
     house.gw.config.data.join("replicas").join("gmail")
 }
 
@@ -25,13 +25,13 @@ fn shown(folder: &Path) -> Vec<&'static str> {
     CANARIES.into_iter().filter(|word| there(word)).collect()
 }
 
-fn fill(house: &House) {
+fn fill(house: &GmailTestGateway) {
     house.mailbox.receive("Kingfisher4711", "The marmalade0815 stands in the shelf.");
     house.mailbox.receive_files("Kingfisher4711 figures", &[("figures.csv", "text/csv", b"a,b\nledger-row-77,2\n")]);
 }
 
 /// What an agent sees of it.
-async fn seen(house: &House) -> String {
+async fn seen(house: &GmailTestGateway) -> String {
     let found = house.read("email.search", json!({"query": "marmalade0815", "limit": 10})).await;
     let message = &found["messages"][0];
     assert!(message["snippet"].as_str().unwrap().contains("marmalade0815"), "{found}");
@@ -47,7 +47,7 @@ async fn seen(house: &House) -> String {
 
 #[tokio::test]
 async fn an_encrypted_copy_answers_as_any_other_and_shows_nothing() {
-    let mut house = House::with(40, ON).await;
+    let mut house = GmailTestGateway::with(40, ON).await;
     house.connect().await;
     fill(&house);
     house.gw.connections.sync_now(&gmail()).await.unwrap();
@@ -57,7 +57,7 @@ async fn an_encrypted_copy_answers_as_any_other_and_shows_nothing() {
     assert_eq!(shown(&folder(&house)), [""; 0]);
     let sent = house.mailbox.sent();
     let hold = house.send("as said").await;
-    house.pass(sluice_core::Span::from_mins(5)).await;
+    house.pass(sluice_core::Millis::from_mins(5)).await;
     assert_eq!((house.state(hold).await, house.mailbox.sent()), ("done", sent + 1));
 
     // A fresh copy beside it, and a restart.
@@ -74,13 +74,13 @@ async fn an_encrypted_copy_answers_as_any_other_and_shows_nothing() {
 
 #[tokio::test]
 async fn a_copy_is_encrypted_and_decrypted_at_a_start_and_nothing_is_fetched_again() {
-    let mut house = House::with(40, OFF).await;
+    let mut house = GmailTestGateway::with(40, OFF).await;
     house.connect().await;
     fill(&house);
     house.gw.connections.sync_now(&gmail()).await.unwrap();
     let (before, fetched) = (seen(&house).await, house.mailbox.calls_of("GET messages/one"));
     assert!(shown(&folder(&house)).contains(&"Kingfisher4711"), "in the clear it shows");
-    let secret = Connections::copy_secret(&gmail()).unwrap();
+    let secret = ServiceConnections::copy_secret(&gmail()).unwrap();
     assert!(house.gw.vault.show(&secret).await.is_err());
     for (lines, encrypted) in [(ON, true), (ON, true), (OFF, false), (ON, true)] {
         house.set(lines);
@@ -100,12 +100,12 @@ async fn a_copy_is_encrypted_and_decrypted_at_a_start_and_nothing_is_fetched_aga
 
 #[tokio::test]
 async fn a_copy_whose_key_is_gone_stays_closed_says_so_and_is_made_anew_when_a_person_wants_it() {
-    let house = House::with(40, ON).await;
+    let house = GmailTestGateway::with(40, ON).await;
     house.connect().await;
     fill(&house);
     house.gw.connections.sync_now(&gmail()).await.unwrap();
     let before = seen(&house).await;
-    house.gw.vault.revoke(&Connections::copy_secret(&gmail()).unwrap(), ana()).await.unwrap();
+    house.gw.vault.revoke(&ServiceConnections::copy_secret(&gmail()).unwrap(), ana()).await.unwrap();
     let files = std::fs::read_dir(folder(&house)).unwrap().count();
     let house = house.restart().await;
     let no = house.call("email.list", json!({"limit": 1})).await.unwrap_err();

@@ -5,15 +5,18 @@
 
 use serde_json::{Value, json};
 use sluice_core::ids::{MessageId, RollbackId};
-use sluice_core::{ApprovalId, HoldId, Span};
-use sluice_gateway::services::{Performed, Prepared};
-use sluice_store::{Arming, Before, ClaimItem, Claimed, Claims, Finish, Outcome, Recheck};
+use sluice_core::{ApprovalId, HoldId, Millis};
+use sluice_gateway::services::{CompletedWrite, PreparedWrite};
+use sluice_store::{
+    ArmWrite, AttemptOutcome, ClaimDueWrites, ClaimItem, FinishAttempt, PolicyRecheck, StateBeforeWrite,
+    WriteClaimOutcome,
+};
 
-use super::house::{House, gmail};
+use super::test_gateway::{GmailTestGateway, gmail};
 
 /// Where the gateway dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Window {
+enum CrashWindow {
     /// W5: due, nobody has claimed it.
     Due,
     /// W6: claimed.
@@ -30,68 +33,69 @@ enum Window {
     Recorded,
 }
 
-const WINDOWS: [Window; 7] = [
-    Window::Due,
-    Window::Claimed,
-    Window::Prepared,
-    Window::Armed,
-    Window::Unanswered,
-    Window::Unrecorded,
-    Window::Recorded,
+const WINDOWS: [CrashWindow; 7] = [
+    CrashWindow::Due,
+    CrashWindow::Claimed,
+    CrashWindow::Prepared,
+    CrashWindow::Armed,
+    CrashWindow::Unanswered,
+    CrashWindow::Unrecorded,
+    CrashWindow::Recorded,
 ];
 
 /// Walks one attempt up to the window. `lost` is the request whose answer is lost in W8.
-async fn walk(house: &House, hold: HoldId, window: Window, lost: &str) {
-    house.clock.advance(Span::from_secs(30));
-    if window == Window::Due {
+async fn walk(house: &GmailTestGateway, hold: HoldId, window: CrashWindow, lost: &str) {
+    house.clock.advance(Millis::from_secs(30));
+    if window == CrashWindow::Due {
         return;
     }
     let (gw, due) = (&house.gw, house.gw.store.hold(hold).await.unwrap().unwrap());
     let item = ClaimItem {
         hold,
         version: due.version,
-        recheck: Recheck::Stands,
+        recheck: PolicyRecheck::Stands,
         approval: ApprovalId::from_bits(1),
         message: MessageId::from_bits(hold.bits() ^ 1),
     };
-    let claims = Claims { items: vec![item], lease: Span::from_secs(60), expiry: Span::from_mins(5) };
+    let claims = ClaimDueWrites { items: vec![item], lease: Millis::from_secs(60), expiry: Millis::from_mins(5) };
     let claimed = gw.store.claim(claims).await.unwrap().pop();
-    let Some(Claimed::Ours(claimed)) = claimed else { panic!("{claimed:?}") };
-    if window == Window::Claimed {
+    let Some(WriteClaimOutcome::Ours(claimed)) = claimed else { panic!("{claimed:?}") };
+    if window == CrashWindow::Claimed {
         return;
     }
     let service = gw.services.for_service(&claimed.service).unwrap();
-    let Prepared { handle, before } = service.prepare(&claimed).await.unwrap();
-    if window == Window::Prepared {
+    let PreparedWrite { handle, before } = service.prepare(&claimed).await.unwrap();
+    if window == CrashWindow::Prepared {
         return;
     }
     let content = before.as_ref().map(|(content, _)| content.clone());
-    let before = before.map(|(content, print)| Before { id: RollbackId::from_bits(hold.bits() ^ 2), content, print });
+    let before =
+        before.map(|(content, print)| StateBeforeWrite { id: RollbackId::from_bits(hold.bits() ^ 2), content, print });
     let (wire, epoch) = (claimed.action.digest(), claimed.epoch);
-    let permit = gw.store.arm(Arming { hold, epoch, wire, handle, before }).await.unwrap();
-    if window == Window::Armed {
+    let permit = gw.store.arm(ArmWrite { hold, epoch, wire, handle, before }).await.unwrap();
+    if window == CrashWindow::Armed {
         return;
     }
-    if window == Window::Unanswered {
+    if window == CrashWindow::Unanswered {
         house.mailbox.fail(lost, json!({"after": true}));
         assert!(service.perform(permit, &claimed, content.as_deref()).await.is_err());
         return;
     }
-    let Performed { receipt, result, after, undo_until } =
+    let CompletedWrite { receipt, result, after, undo_until } =
         service.perform(permit, &claimed, content.as_deref()).await.unwrap();
-    if window == Window::Unrecorded {
+    if window == CrashWindow::Unrecorded {
         return;
     }
     let result = Some(result.to_string());
-    let outcome = Outcome::Done { receipt, after, service_until: undo_until, result };
+    let outcome = AttemptOutcome::Done { receipt, after, service_until: undo_until, result };
     let message = MessageId::from_bits(hold.bits() ^ 3);
-    gw.store.finish(Finish { hold, epoch, outcome, service_words: None, message }).await.unwrap();
+    gw.store.finish(FinishAttempt { hold, epoch, outcome, service_words: None, message }).await.unwrap();
 }
 
 /// Time passes until the write is over.
-async fn settle(house: &mut House, hold: HoldId) -> &'static str {
+async fn settle(house: &mut GmailTestGateway, hold: HoldId) -> &'static str {
     for _ in 0..40 {
-        house.pass(Span::from_secs(30)).await;
+        house.pass(Millis::from_secs(30)).await;
         let state = house.state(hold).await;
         if matches!(state, "done" | "dead" | "needs_human") {
             return state;
@@ -100,8 +104,12 @@ async fn settle(house: &mut House, hold: HoldId) -> &'static str {
     house.state(hold).await
 }
 
-async fn each_window(capability: &str, lost: &str, arguments: fn(&House, usize) -> Value) -> House {
-    let mut house = House::connected(30).await;
+async fn each_window(
+    capability: &str,
+    lost: &str,
+    arguments: fn(&GmailTestGateway, usize) -> Value,
+) -> GmailTestGateway {
+    let mut house = GmailTestGateway::connected(30).await;
     for (n, window) in WINDOWS.into_iter().enumerate() {
         let arguments = arguments(&house, n);
         // A message that the copy does not have yet is refused before it is held.
@@ -118,8 +126,7 @@ async fn each_window(capability: &str, lost: &str, arguments: fn(&House, usize) 
 
 #[tokio::test]
 async fn a_mail_is_sent_once_wherever_the_gateway_dies() {
-    let subject =
-        |_: &House, n: usize| json!({"to": "li@northpeak.example", "subject": format!("Nr {n}"), "body": "x"});
+    let subject = |_: &GmailTestGateway, n: usize| json!({"to": "li@northpeak.example", "subject": format!("Nr {n}"), "body": "x"});
     let house = each_window("email.send", "drafts/send", subject).await;
     house.gw.connections.sync_now(&gmail()).await.unwrap();
     for (n, window) in WINDOWS.iter().enumerate() {
@@ -133,14 +140,14 @@ async fn a_mail_is_sent_once_wherever_the_gateway_dies() {
 
 #[tokio::test]
 async fn a_draft_is_left_once_wherever_the_gateway_dies() {
-    let draft = |_: &House, n: usize| json!({"to": "li@northpeak.example", "subject": format!("Nr {n}"), "body": "x"});
+    let draft = |_: &GmailTestGateway, n: usize| json!({"to": "li@northpeak.example", "subject": format!("Nr {n}"), "body": "x"});
     let house = each_window("email.draft", "POST drafts", draft).await;
     assert_eq!(house.mailbox.owner(&json!({}))["drafts"], WINDOWS.len());
 }
 
 #[tokio::test]
 async fn a_message_is_deleted_and_can_be_taken_back_wherever_the_gateway_dies() {
-    let which = |house: &House, n: usize| {
+    let which = |house: &GmailTestGateway, n: usize| {
         let id = house.mailbox.receive(&format!("Delete {n}"), "x");
         json!({"message_id": id})
     };
@@ -154,7 +161,7 @@ async fn a_message_is_deleted_and_can_be_taken_back_wherever_the_gateway_dies() 
 /// W13: rows and the place to go on from are one transaction; a page that was read and not kept is read again.
 #[tokio::test]
 async fn a_copy_that_the_gateway_died_in_goes_on_from_its_last_whole_page() {
-    let house = House::new(160).await;
+    let house = GmailTestGateway::new(160).await;
     house.connect().await;
     // The third page breaks off in the middle.
     house.mailbox.fail("GET messages/one", json!({"status": 503, "skip": 120}));

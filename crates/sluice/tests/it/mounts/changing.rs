@@ -9,10 +9,10 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{FREE, Scene, stub};
+use super::{FREE, MountTestGateway, stub};
 use crate::running::{ask, pause};
 
-impl Scene {
+impl MountTestGateway {
     fn file(&self) -> std::path::PathBuf {
         self.place.folder.path().join("sluice.yaml")
     }
@@ -118,7 +118,7 @@ fn until(line: &mut TcpStream, text: &str) {
 
 #[test]
 fn a_server_that_is_added_is_there_at_once_and_one_that_is_removed_is_gone_with_what_was_held_for_it() {
-    let scene = Scene::new("", FREE);
+    let scene = MountTestGateway::new("", FREE);
     let text = fs::read_to_string(scene.file()).unwrap();
     let mut listening = scene.mcp("GET", "");
     until(&mut listening, ": listening");
@@ -137,7 +137,7 @@ fn a_server_that_is_added_is_there_at_once_and_one_that_is_removed_is_gone_with_
 
     let (code, said) = scene.run(&["mounts", "remove", "good"]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("good: gone") && said.contains("held writes cancelled: 1"), "{said}");
+    assert!(said.contains("good: removed") && said.contains("held writes cancelled: 1"), "{said}");
     assert_eq!(fs::read_to_string(scene.file()).unwrap(), text, "the file is as it was, to the byte");
     assert_eq!(scene.processes("good"), [] as [&str; 0], "its program is gone");
     until(&mut listening, "notifications/tools/list_changed");
@@ -158,7 +158,7 @@ fn a_server_that_is_added_is_there_at_once_and_one_that_is_removed_is_gone_with_
 
 #[test]
 fn a_server_that_is_set_up_otherwise_is_started_again_and_no_other() {
-    let scene = Scene::new(&(stub("one", "good", "") + &stub("two", "good", "")), FREE);
+    let scene = MountTestGateway::new(&(stub("one", "good", "") + &stub("two", "good", "")), FREE);
     scene.open("one");
     scene.open("two");
     let (one, two) = (scene.processes("one"), scene.processes("two"));
@@ -177,7 +177,7 @@ fn a_server_that_is_set_up_otherwise_is_started_again_and_no_other() {
 
 #[test]
 fn a_broken_file_changes_nothing_and_a_broken_server_is_its_own_trouble() {
-    let scene = Scene::new(&stub("good", "good", ""), FREE);
+    let scene = MountTestGateway::new(&stub("good", "good", ""), FREE);
     scene.open("good");
     let before = scene.processes("good");
     let good = fs::read_to_string(scene.file()).unwrap();
@@ -209,7 +209,7 @@ fn a_broken_file_changes_nothing_and_a_broken_server_is_its_own_trouble() {
     // What cannot be used at all does not get into the file.
     let text = fs::read_to_string(scene.file()).unwrap();
     let (code, said) = scene.run(&["mounts", "add", "email", "--", "x"]);
-    assert!(code == Some(1) && said.contains("left as it was"), "{said}");
+    assert!(code == Some(1) && said.contains("was not changed"), "{said}");
     assert_eq!(fs::read_to_string(scene.file()).unwrap(), text);
     let (code, said) = scene.run(&["mounts", "remove", "nobody"]);
     assert_eq!(code, Some(3), "{said}");
@@ -221,8 +221,10 @@ fn a_write_that_is_under_way_when_its_server_is_removed_ends_as_it_ends() {
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let lines = stub("slow", "waits", &format!("      STUB_FILE: \"{}\"\n", pipe.display()));
-    let scene =
-        Scene::new(&lines.replace("files: {read: [", &format!("files: {{read: [\"{}\", ", pipe.display())), FREE);
+    let scene = MountTestGateway::new(
+        &lines.replace("files: {read: [", &format!("files: {{read: [\"{}\", ", pipe.display())),
+        FREE,
+    );
     scene.open("slow");
     std::thread::scope(|threads| {
         let call = threads.spawn(|| scene.call("slow.write", "x"));
@@ -253,7 +255,7 @@ fn a_call_that_waited_is_held_against_what_the_server_says_of_its_tool_by_then()
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let lines = stub("one", "turns", &format!("      STUB_FILE: \"{}\"\n", pipe.display()));
     let lines = lines.replace("files: {read: [", &format!("files: {{read: [\"{}\", ", pipe.display()));
-    let scene = Scene::new(&lines.replace("timeout: 5s", "timeout: 30s\n    at_once: 1"), FREE);
+    let scene = MountTestGateway::new(&lines.replace("timeout: 5s", "timeout: 30s\n    at_once: 1"), FREE);
     scene.open("one");
     std::thread::scope(|threads| {
         let first = threads.spawn(|| scene.call("one.write", "x"));
@@ -308,12 +310,12 @@ fn closable(to: std::net::SocketAddr) -> (std::net::SocketAddr, impl FnOnce()) {
 
 #[test]
 fn a_refused_connection_is_called_that_with_its_place_in_the_list_and_in_the_call() {
-    let (server, _heard) = super::Stub { kind: "good".into(), file: None }.listen();
+    let (server, _heard) = super::StubServer { kind: "good".into(), file: None }.listen();
     let (address, close) = closable(server);
     let lines = format!(
         "  far: {{url: \"http://{address}/mcp\", http: true, allow_addresses: [127.0.0.1/32], timeout: 2s, start_timeout: 2s}}\n"
     );
-    let scene = Scene::new(&lines, FREE);
+    let scene = MountTestGateway::new(&lines, FREE);
     scene.open("far");
     assert_eq!(scene.said("far.echo", "before"), "echo before");
     close();

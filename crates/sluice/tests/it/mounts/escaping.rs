@@ -1,15 +1,15 @@
 //! What a mounted server escapes: no attack, no hidden character and no credential reaches an agent that way.
 
 use super::*;
-use crate::escaped::{attacks, holds_nothing, no_file_holds, spellings};
+use crate::escaped::{assert_holds_nothing, assert_no_file_holds, attacks, spellings};
 
 /// A server whose next result is what its file says, to the byte.
-fn verbatim() -> (tempfile::NamedTempFile, Scene) {
+fn verbatim() -> (tempfile::NamedTempFile, MountTestGateway) {
     let file = tempfile::NamedTempFile::new().unwrap();
     let more = format!("      STUB_FILE: \"{}\"\n", file.path().display());
     let lines = stub("odd", "verbatim", &more);
     let lines = lines.replace("files: {read: [", &format!("files: {{read: [\"{}\", ", file.path().display()));
-    let scene = Scene::new(&lines, FREE);
+    let scene = MountTestGateway::new(&lines, FREE);
     scene.open("odd");
     (file, scene)
 }
@@ -73,8 +73,8 @@ fn no_spelling_of_a_credential_comes_back_through_a_mounted_server() {
             // A text of a tool stays as it was written, and in between its halves stand tags.
             shown["result"]["data"]["content"] = Value::Null;
         }
-        holds_nothing(&shown, SECRET, how);
+        assert_holds_nothing(&shown, SECRET, how);
         assert!(shown.to_string().contains("credential removed"), "{how}: {shown}");
     }
-    no_file_holds(&scene.place.folder.path().join("data"), SECRET);
+    assert_no_file_holds(&scene.place.folder.path().join("data"), SECRET);
 }

@@ -3,9 +3,9 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use sluice_testkit::stub::Stub;
+use sluice_testkit::stub::StubServer;
 
-use super::{FREE, Scene, stub, word};
+use super::{FREE, MountTestGateway, stub, word};
 use crate::running::ask;
 
 fn tool(mount: &Value, name: &str) -> Value {
@@ -21,7 +21,7 @@ fn a_tool_is_a_write_until_a_person_accepts_that_it_only_reads_and_again_once_it
     let lines = stub("good", "good", &more);
     let lines = lines.replace("files: {read: [", &format!("files: {{read: [\"{}\", ", file.path().display()));
     let rules = "rules:\n  - {capability: good.write, tier: autonomous}\n";
-    let scene = Scene::new(&lines, rules);
+    let scene = MountTestGateway::new(&lines, rules);
     let mount = scene.opened("good");
     let echo = tool(&mount, "echo");
     assert_eq!((&echo["effect"], &echo["claims_to_read"]), (&json!("write"), &json!(true)), "{echo}");
@@ -61,7 +61,7 @@ fn a_tool_is_a_write_until_a_person_accepts_that_it_only_reads_and_again_once_it
 }
 
 /// Runs `sluice mounts` as the operator; gives what it printed.
-fn command(scene: &Scene, words: &[&str]) -> String {
+fn command(scene: &MountTestGateway, words: &[&str]) -> String {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sluice"));
     command.arg("mounts").args(words).env_clear().current_dir(scene.place.folder.path());
     command.env("SLUICE_URL", format!("http://{}", scene.place.main)).env("SLUICE_TOKEN", &scene.place.operator_token);
@@ -72,11 +72,11 @@ fn command(scene: &Scene, words: &[&str]) -> String {
 
 #[test]
 fn a_frozen_server_is_handed_nothing_though_its_tools_only_read() {
-    let (address, heard) = Stub { kind: "good".into(), file: None }.listen();
+    let (address, heard) = StubServer { kind: "good".into(), file: None }.listen();
     let lines = format!(
         "  far: {{url: \"http://{address}/mcp\", http: true, allow_addresses: [127.0.0.1/32], timeout: 5s, recheck: 1s}}\n"
     );
-    let scene = Scene::new(&lines, FREE);
+    let scene = MountTestGateway::new(&lines, FREE);
     scene.open("far");
     assert_eq!(scene.said("far.echo", "before"), "echo before");
     let said = |text: &str| heard.lock().unwrap().iter().filter(|request| request.contains(text)).count();
@@ -112,11 +112,11 @@ fn a_frozen_server_is_handed_nothing_though_its_tools_only_read() {
 
 #[test]
 fn a_frozen_server_is_not_asked_for_its_tools_either_and_comes_back_when_that_is_lifted() {
-    let (address, heard) = Stub { kind: "good".into(), file: None }.listen();
+    let (address, heard) = StubServer { kind: "good".into(), file: None }.listen();
     let lines = format!(
         "  far: {{url: \"http://{address}/mcp\", http: true, allow_addresses: [127.0.0.1/32], timeout: 5s, start_timeout: 2s}}\n"
     );
-    let scene = Scene::new(&lines, FREE);
+    let scene = MountTestGateway::new(&lines, FREE);
     scene.open("far");
     assert_eq!(scene.operator("POST", "/v1/freezes", Some(&json!({"service": "mount.far"}))).status, 201);
     let before = heard.lock().unwrap().len();

@@ -5,23 +5,23 @@ use std::fs;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use super::{FREE, Scene, stub};
+use super::{FREE, MountTestGateway, stub};
 use crate::running::ask;
 
 /// A server whose definitions say in a member of their own what stands in a file.
-struct Marked {
-    scene: Scene,
+struct PinTestGateway {
+    scene: MountTestGateway,
     file: NamedTempFile,
 }
 
-impl Marked {
+impl PinTestGateway {
     fn new(delay: &str, agent: &str) -> Self {
         let file = NamedTempFile::new().unwrap();
         fs::write(file.path(), "inside").unwrap();
         let path = file.path().display().to_string();
         let lines = stub("one", "marked", &format!("      STUB_FILE: \"{path}\"\n"));
         let lines = lines.replace("files: {read: [", &format!("files: {{read: [\"{path}\", "));
-        let scene = Scene::new(&lines.replace("delay: 0s", &format!("delay: {delay}")), agent);
+        let scene = MountTestGateway::new(&lines.replace("delay: 0s", &format!("delay: {delay}")), agent);
         scene.open("one");
         Self { scene, file }
     }
@@ -50,7 +50,7 @@ impl Marked {
 
 #[test]
 fn a_member_that_no_revision_knows_is_pinned_shown_and_shuts_the_tool_when_it_changes() {
-    let marked = Marked::new("0s", FREE);
+    let marked = PinTestGateway::new("0s", FREE);
     assert_eq!(marked.scene.said("one.echo", "1"), "echo 1");
     let waiting = marked.turn();
     assert_eq!(marked.scene.state_of("one", "echo"), "changed");
@@ -63,7 +63,7 @@ fn a_member_that_no_revision_knows_is_pinned_shown_and_shuts_the_tool_when_it_ch
 
 #[test]
 fn a_yes_to_a_call_is_no_yes_to_what_its_tool_became_meanwhile() {
-    let marked = Marked::new("0s", "rules: []\n");
+    let marked = PinTestGateway::new("0s", "rules: []\n");
     let before = marked.scene.call("one.write", "a").body;
     assert_eq!(before["status"], "awaiting_approval", "{before}");
     let waiting = marked.turn();
@@ -76,7 +76,7 @@ fn a_yes_to_a_call_is_no_yes_to_what_its_tool_became_meanwhile() {
     approve(&before);
     let end = marked.end(&before);
     assert_eq!((&end["status"], &end["code"]), (&json!("dead"), &json!("mount.changed")), "{end}");
-    assert!(end.to_string().contains("make it anew"), "{end}");
+    assert!(end.to_string().contains("make it again"), "{end}");
     // What is asked for now is asked of the tool as it is now.
     let after = marked.scene.call("one.write", "a").body;
     assert_ne!(after["call_id"], before["call_id"]);
@@ -87,7 +87,7 @@ fn a_yes_to_a_call_is_no_yes_to_what_its_tool_became_meanwhile() {
 
 #[test]
 fn a_write_held_before_its_tool_was_accepted_anew_is_not_sent() {
-    let marked = Marked::new("1h", FREE);
+    let marked = PinTestGateway::new("1h", FREE);
     let held = marked.scene.call("one.write", "a").body;
     assert_eq!(held["status"], "held", "{held}");
     let waiting = marked.turn();

@@ -3,18 +3,18 @@
 use std::fs;
 use std::time::Duration;
 
-use super::{FREE, Scene, stub};
+use super::{FREE, MountTestGateway, stub};
 use crate::running::pause;
 
 /// A process of the gateway's that reads, or of which those are copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Process {
+struct ReaderProcess {
     id: u32,
     parent: u32,
 }
 
 /// Processes that read for this gateway: its own children, and copies of them.
-fn readers(scene: &Scene) -> Vec<Process> {
+fn readers(scene: &MountTestGateway) -> Vec<ReaderProcess> {
     let gateway = scene.running.0.id();
     let mut workers = Vec::new();
     for process in fs::read_dir("/proc").unwrap().flatten() {
@@ -24,17 +24,17 @@ fn readers(scene: &Scene) -> Vec<Process> {
         if let (Some(parent), Ok(id), true) =
             (parent, process.file_name().to_string_lossy().parse(), words == "sluice\0worker\0")
         {
-            workers.push(Process { id, parent });
+            workers.push(ReaderProcess { id, parent });
         }
     }
     let of = |parent: u32| workers.iter().copied().filter(move |process| process.parent == parent);
-    let mut found: Vec<Process> = of(gateway).flat_map(|process| of(process.id).chain([process])).collect();
+    let mut found: Vec<ReaderProcess> = of(gateway).flat_map(|process| of(process.id).chain([process])).collect();
     found.sort();
     found
 }
 
 /// Looks until there are as many as that.
-fn until_readers(scene: &Scene, fit: impl Fn(&[Process]) -> bool) -> Vec<Process> {
+fn until_readers(scene: &MountTestGateway, fit: impl Fn(&[ReaderProcess]) -> bool) -> Vec<ReaderProcess> {
     for _ in 0..2_000 {
         let found = readers(scene);
         if fit(&found) {
@@ -46,7 +46,7 @@ fn until_readers(scene: &Scene, fit: impl Fn(&[Process]) -> bool) -> Vec<Process
 }
 
 /// A copy may have gone with its mould already.
-fn kill(process: Process) {
+fn kill(process: ReaderProcess) {
     let id = i32::try_from(process.id).ok().and_then(rustix::process::Pid::from_raw).unwrap();
     let _killed = rustix::process::kill_process(id, rustix::process::Signal::KILL);
 }
@@ -54,7 +54,7 @@ fn kill(process: Process) {
 #[test]
 fn a_kept_reader_reads_one_conversation_and_an_attack_is_withheld_by_it_as_by_any() {
     let kept = |name: &str, kind: &str| stub(name, kind, "").replace("delay: 0s", "delay: 0s\n    keep_reader: true");
-    let scene = Scene::new(&(kept("good", "good") + &kept("bad", "injects")), FREE);
+    let scene = MountTestGateway::new(&(kept("good", "good") + &kept("bad", "injects")), FREE);
     scene.open("good");
     scene.open("bad");
     assert_eq!(scene.said("good.echo", "1"), "echo 1");
@@ -77,11 +77,11 @@ fn a_kept_reader_reads_one_conversation_and_an_attack_is_withheld_by_it_as_by_an
 
 #[test]
 fn each_answer_is_read_by_a_copy_of_its_own_and_a_mould_that_died_is_missed_by_nobody() {
-    let scene = Scene::new(&(stub("good", "good", "") + &stub("bad", "injects", "")), FREE);
+    let scene = MountTestGateway::new(&(stub("good", "good", "") + &stub("bad", "injects", "")), FREE);
     scene.open("good");
     scene.open("bad");
     assert_eq!(scene.said("good.echo", "1"), "echo 1");
-    let moulds = |found: &[Process]| {
+    let moulds = |found: &[ReaderProcess]| {
         let ids: Vec<u32> = found.iter().map(|process| process.parent).collect();
         found.iter().copied().filter(|process| ids.contains(&process.id)).collect::<Vec<_>>()
     };

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Says, Scene, WIDE, scene};
-use crate::running::{Answer, pause};
+use super::{ProxiedServiceReply, ProxyTestGateway, WIDE, scene};
+use crate::running::{TestHttpResponse, pause};
 
 /// A call of each effect, in each mode, that would reach the service.
-fn calls(scene: &Scene) -> Vec<Answer> {
+fn calls(scene: &ProxyTestGateway) -> Vec<TestHttpResponse> {
     let feed = json!({"author": "ana"});
     let post = json!({"board": "b", "text": "hi"});
     let mut answers = Vec::new();
@@ -47,12 +47,12 @@ fn a_frozen_proxy_is_sent_nothing_by_any_effect_or_mode_and_goes_on_when_that_is
             }
             assert_eq!(scene.service.asked(), before, "{scope}: nothing was sent");
         } else {
-            scene.service.say(Says::Json(r#"{"posts": []}"#.into()));
+            scene.service.say(ProxiedServiceReply::Json(r#"{"posts": []}"#.into()));
             assert_eq!(scene.feed().status, 200, "{scope}");
             assert_eq!(scene.service.asked(), before + 1, "{scope}");
         }
         assert_eq!(scene.operator("DELETE", &format!("/v1/freezes{query}"), None).status, 204);
-        scene.service.say(Says::Json(r#"{"posts": []}"#.into()));
+        scene.service.say(ProxiedServiceReply::Json(r#"{"posts": []}"#.into()));
         assert_eq!(scene.feed().status, 200, "after {scope}");
     }
 }
@@ -61,7 +61,7 @@ fn a_frozen_proxy_is_sent_nothing_by_any_effect_or_mode_and_goes_on_when_that_is
 fn a_task_that_would_be_started_again_is_not_once_its_proxy_is_frozen() {
     for scope in [json!({}), json!({"agent": "clerk"}), json!({"service": "proxy.board"})] {
         let scene = scene(WIDE);
-        scene.service.say(Says::Status(500));
+        scene.service.say(ProxiedServiceReply::Status(500));
         std::thread::scope(|threads| {
             let call = threads.spawn(|| scene.feed());
             while scene.service.asked() == 0 {

@@ -5,19 +5,19 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::{Value, json};
 
-use super::{ATTACK, Says, Scene, WIDE, asked_and_left, cli, scene, scene_of, wait_until};
+use super::{ATTACK, ProxiedServiceReply, ProxyTestGateway, WIDE, asked_and_left, cli, scene, scene_of, wait_until};
 
-fn with_budget(budget: &str) -> Scene {
+fn with_budget(budget: &str) -> ProxyTestGateway {
     let scene = scene_of(|service| format!("{}budget: {budget}\n", service.declaration(WIDE)));
-    scene.service.say(Says::Json(r#"{"posts": []}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"posts": []}"#.into()));
     scene
 }
 
-fn budget(scene: &Scene) -> Value {
+fn budget(scene: &ProxyTestGateway) -> Value {
     scene.operator("GET", "/v1/proxies/board/budget", None).body
 }
 
-fn said(scene: &Scene, words: &[&str]) -> (i32, String) {
+fn said(scene: &ProxyTestGateway, words: &[&str]) -> (i32, String) {
     let ran = cli(scene, words);
     let text = [ran.stdout, ran.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     (ran.status.code().unwrap(), text)
@@ -30,7 +30,7 @@ fn beyond_the_budget_of_a_day_nothing_is_sent_and_people_are_told_once() {
     let posts = json!({"capability": "proxy.board.post", "arguments": {"board": "b", "text": "hi"}, "wait_ms": 20_000});
     let spawn = json!({"capability": "proxy.spawn", "arguments": {"label": "board", "task": "feed", "context": {"author": "ana"}}});
     let check = json!({"capability": "proxy.board.feed", "arguments": {"author": "ana"}, "mode": "check"});
-    let all_refused = |scene: &Scene| {
+    let all_refused = |scene: &ProxyTestGateway| {
         for body in [&posts, &spawn, &check] {
             let answer = scene.place.call(body).unwrap();
             assert_eq!((answer.status, &answer.body["code"]), (429, &json!("proxy.budget")), "{body}: {answer:?}");
@@ -83,8 +83,8 @@ fn money_is_counted_exactly_and_shown_before_and_after() {
     assert_eq!(shown["reserved"]["requests"], 0, "{shown}");
     assert_eq!((&shown["days"][0]["tasks"], &shown["days"][0]["percent"]), (&json!(2), &json!(80)), "{shown}");
     let (code, text) = said(&scene, &["proxies", "budget", "board"]);
-    assert!(code == 0 && text.contains("cost 0.8 (80 %)") && text.contains("no further task until"), "{text}");
-    assert!(text.contains("per spawn") && text.contains("cost 0.4"), "{text}");
+    assert!(code == 0 && text.contains("cost 0.8 (80 %)") && text.contains("no more tasks until"), "{text}");
+    assert!(text.contains("per task") && text.contains("cost 0.4"), "{text}");
     let (code, text) = said(&scene, &["proxies", "budget", "--json"]);
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["data"][0]["used"]["cost"], "0.8", "{code}");
     assert_eq!(said(&scene, &["proxies", "budget", "nobody"]).0, 3);
@@ -96,7 +96,7 @@ fn money_is_counted_exactly_and_shown_before_and_after() {
 fn a_task_under_way_holds_its_share_and_one_that_was_left_counts_with_all_it_can_have_used() {
     let mut scene = with_budget("{requests_per_day: 10, price_per_request: \"0.01\"}");
     let word = Arc::new((Mutex::new(false), Condvar::new()));
-    scene.service.say(Says::Late(Arc::clone(&word), "{}".into()));
+    scene.service.say(ProxiedServiceReply::Late(Arc::clone(&word), "{}".into()));
     let line = asked_and_left(&scene, "ana");
     wait_until("the service is asked", || scene.service.asked() == 1);
     let shown = budget(&scene);
@@ -123,13 +123,13 @@ fn what_never_left_costs_nothing() {
 #[test]
 fn a_review_names_what_is_not_usual_and_strict_fails_on_it() {
     let scene = scene(WIDE);
-    scene.service.say(Says::Json(r#"{"posts": []}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"posts": []}"#.into()));
     for _ in 0..3 {
         assert_eq!(scene.feed().status, 200);
     }
     let (code, text) = said(&scene, &["proxies", "review", "board", "--strict"]);
-    assert!(code == 0 && text.contains("3 tasks, 0 failed") && text.contains("nothing unusual"), "{code}: {text}");
-    scene.service.say(Says::Json(json!({"posts": [{"text": ATTACK}]}).to_string()));
+    assert!(code == 0 && text.contains("3 tasks, 0 failed") && text.contains("no deviations"), "{code}: {text}");
+    scene.service.say(ProxiedServiceReply::Json(json!({"posts": [{"text": ATTACK}]}).to_string()));
     assert_eq!(scene.feed().body["code"], "content.withheld");
     let (code, text) = said(&scene, &["proxies", "review", "--strict", "--since", "1d"]);
     assert!(code == 1 && text.contains("review.crashes") && text.contains("INJECTION_DETECTED"), "{code}: {text}");

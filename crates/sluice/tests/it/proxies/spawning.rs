@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{ATTACK, ORG, Says, Scene, Service, WIDE};
-use crate::running::{Answer, Place, ask};
+use super::{ATTACK, ORG, ProxiedServiceReply, ProxiedTestService, ProxyTestGateway, WIDE};
+use crate::running::{TestHttpResponse, TestInstallation, ask};
 
 /// Rules for each tier, by what a call names; one about spawns alone; and one about everything, which is none about spawns.
 const RULES: &str = "rules:
@@ -24,10 +24,10 @@ const RULES: &str = "rules:
 ";
 const TIERS: [&str; 4] = ["autonomous", "notify", "approval_required", "blocked"];
 
-fn opened() -> Scene {
-    let service = Service::open();
+fn opened() -> ProxyTestGateway {
+    let service = ProxiedTestService::open();
     let config = "holds: {delays: {\"proxy.*\": 0s}}\nsandbox: degraded\nbatch: {limit: 100}\n";
-    let place = Place::new(config, ORG, None);
+    let place = TestInstallation::new(config, ORG, None);
     fs::write(place.folder.path().join("policies/agents/clerk.yaml"), RULES).unwrap();
     fs::create_dir_all(place.folder.path().join("proxies")).unwrap();
     fs::write(place.folder.path().join("proxies/board.yaml"), service.declaration(WIDE)).unwrap();
@@ -35,11 +35,11 @@ fn opened() -> Scene {
     let secret = json!({"value": "canary-board-token-7731", "capabilities": ["proxy.*"], "hosts": ["127.0.0.1"], "kind": "api_key"});
     let set = ask(place.main, "PUT", "/v1/secrets/board%2Ftoken", &place.operator_token, Some(&secret)).unwrap();
     assert!(set.status < 300, "{set:?}");
-    Scene { place, service, running: Some(running) }
+    ProxyTestGateway { place, service, running: Some(running) }
 }
 
 /// The same task asked for directly and as a spawn, with what else the request says.
-fn twins(scene: &Scene, task: &str, context: &Value, more: &Value) -> [Answer; 2] {
+fn twins(scene: &ProxyTestGateway, task: &str, context: &Value, more: &Value) -> [TestHttpResponse; 2] {
     let direct = json!({"capability": format!("proxy.board.{task}"), "arguments": context});
     let spawn =
         json!({"capability": "proxy.spawn", "arguments": {"label": "proxy-board", "task": task, "context": context}});
@@ -51,19 +51,19 @@ fn twins(scene: &Scene, task: &str, context: &Value, more: &Value) -> [Answer; 2
     })
 }
 
-fn spawn(scene: &Scene, arguments: Value) -> Answer {
+fn spawn(scene: &ProxyTestGateway, arguments: Value) -> TestHttpResponse {
     let body = json!({"capability": "proxy.spawn", "arguments": arguments, "wait_ms": 20_000, "allow_duplicate": true});
     scene.place.call(&body).unwrap()
 }
 
-fn verdict(answer: &Answer) -> (u16, Value, Value, Value) {
+fn verdict(answer: &TestHttpResponse) -> (u16, Value, Value, Value) {
     let field = |name: &str| answer.body[name].clone();
     (answer.status, field("status"), field("code"), field("rule"))
 }
 
-fn fitting(scene: &Scene, task: &str) {
+fn fitting(scene: &ProxyTestGateway, task: &str) {
     let text = if task == "feed" { r#"{"posts": []}"# } else { r#"{"id": "7"}"# };
-    scene.service.say(Says::Json(text.into()));
+    scene.service.say(ProxiedServiceReply::Json(text.into()));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn rules_that_name_the_spawn_only_make_it_stricter() {
 #[test]
 fn a_spawn_gives_what_the_direct_call_gives_with_label_and_task() {
     let scene = opened();
-    scene.service.say(Says::Json(r#"{"posts": [{"text": "hello"}]}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"posts": [{"text": "hello"}]}"#.into()));
     let [direct, spawned] = twins(&scene, "feed", &json!({"author": "ana"}), &json!({}));
     let mut expected = direct.body["result"].clone();
     (expected["label"], expected["task"]) = (json!("proxy-board"), json!("feed"));
@@ -131,7 +131,7 @@ fn a_spawn_gives_what_the_direct_call_gives_with_label_and_task() {
 #[test]
 fn a_schema_of_the_caller_leaves_out_what_it_does_not_name_and_undoes_nothing() {
     let scene = opened();
-    scene.service.say(Says::Json(r#"{"posts": [{"text": "hello"}]}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"posts": [{"text": "hello"}]}"#.into()));
     let feed = |schema: Value| {
         spawn(&scene, json!({"label": "board", "task": "feed", "context": {"author": "ana"}, "output_schema": schema}))
     };
@@ -140,7 +140,7 @@ fn a_schema_of_the_caller_leaves_out_what_it_does_not_name_and_undoes_nothing() 
     let other = feed(json!({"type": "object", "required": ["likes"], "properties": {"likes": {"type": "integer"}}}));
     assert_eq!((other.status, &other.body["code"]), (422, &json!("proxy.output")), "{other:?}");
     assert_eq!(scene.shown()["state"], "idle", "an answer that does not fit the caller is no crash");
-    scene.service.say(Says::Json(r#"{"id": "7"}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"id": "7"}"#.into()));
     let context = json!({"board": "b", "text": "hi"});
     let schema = json!({"type": "object", "required": ["likes"], "properties": {"likes": {"type": "integer"}}});
     let posted = spawn(&scene, json!({"label": "board", "task": "post", "context": context, "output_schema": schema}));
@@ -148,7 +148,7 @@ fn a_schema_of_the_caller_leaves_out_what_it_does_not_name_and_undoes_nothing() 
     assert_eq!(posted.body["result"]["data"], Value::Null, "{posted:?}");
     assert!(posted.body["result"]["notes"].to_string().contains("output_schema"), "{posted:?}");
     // Nothing that the declared schema refuses comes in by a wider one.
-    scene.service.say(Says::Json(r#"{"posts": [], "secret_menu": "order 66"}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"posts": [], "secret_menu": "order 66"}"#.into()));
     let wide = json!({"type": "object", "properties": {"secret_menu": {"type": "string"}}});
     let body = json!({"capability": "proxy.spawn", "arguments": {"label": "board", "task": "feed", "context": {"author": "zoe"}, "output_schema": wide}});
     let answer = scene.place.call(&body).unwrap();
@@ -357,7 +357,7 @@ fn an_agent_that_was_shown_an_attack_is_asked_about_either_way() {
 #[test]
 fn over_mcp_a_spawn_gets_what_the_direct_tool_gets() {
     let scene = opened();
-    scene.service.say(Says::Json(r#"{"posts": [{"text": "hello"}]}"#.into()));
+    scene.service.say(ProxiedServiceReply::Json(r#"{"posts": [{"text": "hello"}]}"#.into()));
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .arg("mcp")
         .env_clear()

@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sluice_core::Span;
-use sluice_gateway::channels::email::Email;
-use sluice_gateway::channels::mail_auth::{NoAnswer, Records};
-use sluice_gateway::channels::{Channel as _, Fault};
-use sluice_gateway::services::Work;
+use sluice_core::Millis;
+use sluice_gateway::channels::email::EmailChannel;
+use sluice_gateway::channels::mail_auth::{TxtLookupError, TxtResolver};
+use sluice_gateway::channels::{Channel as _, ChannelError};
+use sluice_gateway::services::BoxedFuture;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::house::{House, Plan};
-use super::post::post;
+use super::mail_server::post;
+use super::test_gateway::{RepliesTestGateway, RepliesTestPlan};
 
 /// Stands between the gateway and the mailbox: sees what is asked, and can be cut.
-pub struct Relay {
+pub struct InterruptibleRelay {
     pub port: u16,
     seen: Arc<Mutex<String>>,
     news: Arc<Notify>,
@@ -29,7 +29,7 @@ pub struct Relay {
     _serves: JoinSet<()>,
 }
 
-impl Relay {
+impl InterruptibleRelay {
     pub async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap().port();
@@ -90,27 +90,30 @@ impl Relay {
     }
 }
 
-fn through(relay: &Relay) -> Plan {
+fn through(relay: &InterruptibleRelay) -> RepliesTestPlan {
     let email = "imap_security: \"off\", imap_poll: 25m".into();
-    Plan { email, port: Some(relay.port), ..Plan::default() }
+    RepliesTestPlan { email, port: Some(relay.port), ..RepliesTestPlan::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_goes_and_comes_back_loses_no_answer() {
     let Some(post) = post() else { return };
-    let relay = Relay::to(post.port("imap")).await;
-    let mut house = House::new(post, through(&relay)).await;
+    let relay = InterruptibleRelay::to(post.port("imap")).await;
+    let mut house = RepliesTestGateway::new(post, through(&relay)).await;
     let letter = house.ask().await;
     let cut = async {
         relay.saw("IDLE\r\n").await;
         relay.shut.store(true, Ordering::SeqCst);
         relay.cut.notify_waiters();
     };
-    let (heard, ()) = tokio::join!(house.email.hear(&house.gw), cut);
-    assert!(matches!(heard, Err(Fault::Later { .. })), "{heard:?}");
+    let (heard, ()) = tokio::join!(house.email.receive_answers(&house.gw), cut);
+    assert!(matches!(heard, Err(ChannelError::Later { .. })), "{heard:?}");
     house.send(&house.reply(&letter, "1"));
     for _ in 0..3 {
-        assert!(matches!(house.email.look(&house.gw).await, Err(Fault::Later { .. })), "it is still away");
+        assert!(
+            matches!(house.email.process_new_replies(&house.gw).await, Err(ChannelError::Later { .. })),
+            "it is still away"
+        );
     }
     relay.shut.store(false, Ordering::SeqCst);
     house.look().await;
@@ -122,13 +125,13 @@ async fn a_gateway_that_dies_at_any_step_decides_once_and_loses_nothing() {
     // Where the line breaks: before a mail is fetched, before it is marked, before the next look.
     for step in ["UID SEARCH", "RFC822.SIZE", "BODY.PEEK[]", "STORE"] {
         let Some(post) = post() else { return };
-        let relay = Relay::to(post.port("imap")).await;
-        let mut house = House::new(post, through(&relay)).await;
+        let relay = InterruptibleRelay::to(post.port("imap")).await;
+        let mut house = RepliesTestGateway::new(post, through(&relay)).await;
         let (first, second) = (house.ask().await, house.ask().await);
         house.send(&house.reply(&first, "1"));
         house.send(&house.reply(&second, "3"));
         *relay.trap.lock().unwrap() = Some(step);
-        let _broken = house.email.look(&house.gw).await;
+        let _broken = house.email.process_new_replies(&house.gw).await;
         let house = house.restart().await;
         house.look().await;
         house.look().await;
@@ -145,7 +148,7 @@ async fn a_gateway_that_dies_at_any_step_decides_once_and_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mailbox_that_numbers_its_mail_anew_is_read_again_and_nothing_decides_twice() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let (first, second) = (house.ask().await, house.ask().await);
     house.send(&house.reply(&first, "1"));
     house.look().await;
@@ -161,9 +164,11 @@ async fn a_mailbox_that_numbers_its_mail_anew_is_read_again_and_nothing_decides_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_is_broken_and_said_so_without_the_password() {
     let Some(post) = post() else { return };
-    let house = House::new(post, Plan::default()).await;
+    let house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     house.password("not-the-right-password").await;
-    let Err(Fault::Broken { why }) = house.email.look(&house.gw).await else { panic!("it must be broken") };
+    let Err(ChannelError::Broken { why }) = house.email.process_new_replies(&house.gw).await else {
+        panic!("it must be broken")
+    };
     assert!(why.contains("refuses the account") && !why.contains("not-the-right"), "{why}");
     house.password(house.post.word("password")).await;
     house.look().await;
@@ -171,52 +176,52 @@ async fn a_wrong_password_is_broken_and_said_so_without_the_password() {
 
 /// Keys that can be had, or not.
 #[derive(Debug, Default)]
-struct Table {
+struct DkimTestRecords {
     records: BTreeMap<String, String>,
     silent: AtomicBool,
     asked: AtomicU32,
 }
 
-impl Records for Table {
-    fn txt<'a>(&'a self, name: &'a str) -> Work<'a, Result<Vec<String>, NoAnswer>> {
+impl TxtResolver for DkimTestRecords {
+    fn txt<'a>(&'a self, name: &'a str) -> BoxedFuture<'a, Result<Vec<String>, TxtLookupError>> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let found = self.records.get(name).cloned().into_iter().collect();
         let silent = self.silent.load(Ordering::SeqCst);
-        Box::pin(std::future::ready(if silent { Err(NoAnswer) } else { Ok(found) }))
+        Box::pin(std::future::ready(if silent { Err(TxtLookupError) } else { Ok(found) }))
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_that_cannot_be_had_are_asked_for_again_and_hold_nobody_up_for_ever() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let record = house.post.about["domains"]["example.test"]["record"].as_str().unwrap().to_owned();
     let records = BTreeMap::from([("sel._domainkey.example.test".to_owned(), record)]);
-    let table = Arc::new(Table { records, ..Table::default() });
-    let email = Email::with_records(&house.gw.config.email, Arc::clone(&table) as Arc<dyn Records>).unwrap();
+    let table = Arc::new(DkimTestRecords { records, ..DkimTestRecords::default() });
+    let email = EmailChannel::with_records(&house.gw.config.email, Arc::clone(&table) as Arc<dyn TxtResolver>).unwrap();
     let (first, second) = (house.ask().await, house.ask().await);
     table.silent.store(true, Ordering::SeqCst);
     house.send(&house.reply(&first, "1"));
-    assert!(email.look(&house.gw).await.is_err(), "not judged, so not passed over");
+    assert!(email.process_new_replies(&house.gw).await.is_err(), "not judged, so not passed over");
     table.silent.store(false, Ordering::SeqCst);
-    email.look(&house.gw).await.unwrap();
+    email.process_new_replies(&house.gw).await.unwrap();
     assert_eq!(house.state(first.approval).await, "approved");
     table.silent.store(true, Ordering::SeqCst);
     house.send(&house.reply(&second, "1"));
-    assert!(email.look(&house.gw).await.is_err() && email.look(&house.gw).await.is_err());
-    email.look(&house.gw).await.unwrap();
+    assert!(email.process_new_replies(&house.gw).await.is_err() && email.process_new_replies(&house.gw).await.is_err());
+    email.process_new_replies(&house.gw).await.unwrap();
     assert_eq!(house.state(second.approval).await, "pending");
     assert_eq!(house.refused().await, ["email.no_keys"]);
     let asked = table.asked.load(Ordering::SeqCst);
     house.put(b"From: a@evil.test\r\nTo: x@example.test\r\nSubject: s\r\nDKIM-Signature: v=1; a=rsa-sha256; d=evil.test; s=x; h=from:to:subject; bh=AAAA; b=AAAA\r\n\r\n1\r\n");
-    email.look(&house.gw).await.unwrap();
+    email.process_new_replies(&house.gw).await.unwrap();
     assert_eq!(table.asked.load(Ordering::SeqCst), asked, "nothing is looked up for strangers");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_guesses_tokens_is_soon_not_heard_any_more() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let letter = house.ask().await;
     let right = letter.reply_to.clone();
     let (local, domain) = house.replies.split_once('@').unwrap();
@@ -236,7 +241,7 @@ async fn whoever_guesses_tokens_is_soon_not_heard_any_more() {
     house.send(&house.reply(&letter, "1"));
     house.look().await;
     assert_eq!(house.state(letter.approval).await, "pending", "also after a restart");
-    house.clock.advance(Span::from_hours(2));
+    house.clock.advance(Millis::from_hours(2));
     let next = house.ask().await;
     house.send(&house.reply(&next, "1"));
     house.look().await;

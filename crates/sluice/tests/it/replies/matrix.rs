@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::house::{House, Letter, Plan};
-use super::post::post;
+use super::mail_server::post;
+use super::test_gateway::{ApprovalTestMessage, RepliesTestGateway, RepliesTestPlan};
 
 /// What is wrong with a mail.
 #[derive(Debug, Clone, Copy)]
-struct Wrong {
+struct ReplyDefects {
     token: bool,
     dkim: bool,
     alignment: bool,
@@ -18,7 +18,7 @@ struct Wrong {
     arc: bool,
 }
 
-impl Wrong {
+impl ReplyDefects {
     fn all() -> impl Iterator<Item = Self> {
         (0..128_u8).map(|bits| {
             let bit = |n: u8| bits & (1 << n) != 0;
@@ -38,7 +38,7 @@ impl Wrong {
         !(self.token || self.dkim || self.alignment || self.from || self.twice || self.length)
     }
 
-    fn mail(self, house: &House, letter: &Letter) -> (String, Value) {
+    fn mail(self, house: &RepliesTestGateway, letter: &ApprovalTestMessage) -> (String, Value) {
         let mut mail = house.reply(letter, "1");
         if self.token {
             mail = mail.replace(&letter.reply_to, &house.replies);
@@ -63,7 +63,7 @@ impl Wrong {
     }
 }
 
-fn seal(house: &House) -> Value {
+fn seal(house: &RepliesTestGateway) -> Value {
     json!({
         "domain": "lists.test", "selector": "sel", "key": house.post.about["domains"]["lists.test"]["key"],
         "says": "lists.test; dkim=pass header.d=example.test; dmarc=pass header.from=example.test",
@@ -73,9 +73,9 @@ fn seal(house: &House) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_full_set_decides() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let mut approved = 0;
-    for wrong in Wrong::all() {
+    for wrong in ReplyDefects::all() {
         let letter = house.ask().await;
         let (mail, wish) = wrong.mail(&house, &letter);
         house.send_signed(&mail, wish);
@@ -93,8 +93,8 @@ async fn only_the_full_set_decides() {
 async fn a_forwarder_is_believed_if_it_was_named_and_says_what_it_must() {
     let Some(post) = post() else { return };
     let email = "imap_security: \"off\", forwarders: [lists.test]".into();
-    let mut house = House::new(post, Plan { email, ..Plan::default() }).await;
-    let spoiled = |house: &House, says: &str| {
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan { email, ..RepliesTestPlan::default() }).await;
+    let spoiled = |house: &RepliesTestGateway, says: &str| {
         let mut seal = seal(house);
         seal["says"] = json!(says);
         // The list changed the mail, so that the sender's own signature is broken.
@@ -125,7 +125,7 @@ async fn a_forwarder_is_believed_if_it_was_named_and_says_what_it_must() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_server_wrote_into_a_mail_about_it_counts_nothing() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let letter = house.ask().await;
     let claims = "Authentication-Results: mx.example.test; dkim=pass header.d=example.test; dmarc=pass header.from=example.test\n";
     house.send_signed(&format!("{claims}{}", house.reply(&letter, "1")), json!({}));
@@ -138,7 +138,7 @@ async fn what_a_server_wrote_into_a_mail_about_it_counts_nothing() {
 async fn a_signature_that_leaves_out_a_header_does_not_count() {
     for left_out in ["To", "Subject"] {
         let Some(post) = post() else { return };
-        let mut house = House::new(post, Plan::default()).await;
+        let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
         let letter = house.ask().await;
         let mut dkim = house.post.dkim("example.test");
         let headers = dkim["headers"].as_array().unwrap().iter().filter(|name| **name != left_out).cloned().collect();
@@ -154,7 +154,7 @@ async fn a_signature_that_leaves_out_a_header_does_not_count() {
 async fn a_person_cannot_answer_with_the_token_of_another() {
     let Some(post) = post() else { return };
     let people = ", {name: dan, email: dan@example.test}".into();
-    let mut house = House::new(post, Plan { people, ..Plan::default() }).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan { people, ..RepliesTestPlan::default() }).await;
     let letter = house.ask().await;
     // Dan is asked as well, and his mail is signed by the same domain.
     house.send(&house.reply(&letter, "1").replace(&house.ana, "dan@example.test"));

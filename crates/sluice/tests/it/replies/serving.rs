@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::post::{fresh, post};
-use crate::gate::Gate;
+use super::mail_server::{fresh, post};
+use crate::cli_gateway::CliTestGateway;
 use crate::running::{ask, pause};
 
 #[test]
@@ -16,7 +16,7 @@ fn a_gateway_of_its_own_asks_by_mail_hears_the_reply_and_says_how_it_is() {
     let (ana, replies) = (format!("{}@example.test", fresh("ana")), format!("{}@example.test", fresh("replies")));
     let (dns, password) = (post.dns(), tempfile::NamedTempFile::new().unwrap());
     fs::write(password.path(), post.word("password")).unwrap();
-    let gate = Gate::with(&format!(
+    let gate = CliTestGateway::with(&format!(
         "sandbox: degraded\napprovals: {{people: [{{name: ana, email: {ana}}}]}}\n\
          email: {{smtp_host: localhost, smtp_port: {}, smtp_user: gate@example.test, smtp_password_file: {}, from: gate@example.test, \
          reply_to: {replies}, imap_host: localhost, imap_port: {}, imap_secret: mail/replies, ca_file: {}, dns: [\"{}\"]}}\n",
@@ -27,9 +27,9 @@ fn a_gateway_of_its_own_asks_by_mail_hears_the_reply_and_says_how_it_is() {
         dns.address
     ));
     let doctor = gate.run(&["doctor"]).stdout;
-    assert!(doctor.contains("replies are at localhost:") && !doctor.contains("nobody answers"), "{doctor}");
+    assert!(doctor.contains("replies are fetched from localhost:") && !doctor.contains("does not respond"), "{doctor}");
     // Without its password the mailbox is not heard, and the reason is on the screen.
-    let status = until(|| Some(gate.works(&["status"])).filter(|status| status.contains("email is not heard")));
+    let status = until(|| Some(gate.works(&["status"])).filter(|status| status.contains("email: not receiving")));
     assert!(status.contains("no password for the mailbox"), "{status}");
     let file = password.path().to_str().unwrap();
     gate.works(&[
@@ -65,7 +65,7 @@ fn a_gateway_of_its_own_asks_by_mail_hears_the_reply_and_says_how_it_is() {
         (&json!("approved"), &json!("only once")),
         "{decided}"
     );
-    assert!(gate.works(&["status"]).contains("email is heard since"));
+    assert!(gate.works(&["status"]).contains("email: receiving since"));
     assert!(dns.asked.lock().unwrap().iter().all(|name| name.ends_with("example.test")), "{:?}", dns.asked);
 }
 

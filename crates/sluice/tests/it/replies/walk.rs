@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_gateway::channels::Channel as _;
 
-use super::faults::Relay;
-use super::house::{House, Plan};
-use super::post::post;
+use super::faults::InterruptibleRelay;
+use super::mail_server::post;
+use super::test_gateway::{RepliesTestGateway, RepliesTestPlan};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_letter_goes_out_and_its_signed_reply_decides() {
     for security in ["imap_security: tls", "imap_security: starttls", "imap_security: \"off\""] {
         let Some(post) = post() else { return };
-        let mut house = House::new(post, Plan { email: security.into(), ..Plan::default() }).await;
+        let mut house =
+            RepliesTestGateway::new(post, RepliesTestPlan { email: security.into(), ..RepliesTestPlan::default() })
+                .await;
         let letter = house.ask().await;
         let (local, domain) = house.replies.split_once('@').unwrap();
         let token = letter.reply_to.strip_prefix(&format!("{local}+")).unwrap().strip_suffix(&format!("@{domain}"));
@@ -38,14 +40,16 @@ async fn a_letter_goes_out_and_its_signed_reply_decides() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_arrives_while_nobody_looks_is_told_by_the_server_at_once() {
     let Some(post) = post() else { return };
-    let relay = Relay::to(post.port("imap")).await;
+    let relay = InterruptibleRelay::to(post.port("imap")).await;
     // The server would be asked after 25 minutes; the test does not take as long.
     let email = "imap_security: \"off\", imap_poll: 25m".into();
-    let mut house = House::new(post, Plan { email, port: Some(relay.port), ..Plan::default() }).await;
+    let mut house =
+        RepliesTestGateway::new(post, RepliesTestPlan { email, port: Some(relay.port), ..RepliesTestPlan::default() })
+            .await;
     let letter = house.ask().await;
     let heard = async {
         // Told once, then looked at.
-        house.email.hear(&house.gw).await.unwrap();
+        house.email.receive_answers(&house.gw).await.unwrap();
         house.look().await;
     };
     let sent = async {
@@ -60,7 +64,7 @@ async fn what_arrives_while_nobody_looks_is_told_by_the_server_at_once() {
 async fn mail_that_was_read_is_moved_where_the_operator_wants_it_and_never_deleted() {
     let Some(post) = post() else { return };
     let email = "imap_security: \"off\", imap_done_folder: Done".into();
-    let mut house = House::new(post, Plan { email, ..Plan::default() }).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan { email, ..RepliesTestPlan::default() }).await;
     let letter = house.ask().await;
     house.send(&house.reply(&letter, "1"));
     house.put(b"From: stranger@evil.test\r\nTo: x@example.test\r\nSubject: buy\r\n\r\n1\r\n");
@@ -74,11 +78,11 @@ async fn mail_that_was_read_is_moved_where_the_operator_wants_it_and_never_delet
 async fn a_letter_nobody_takes_is_refused_once_and_one_put_off_is_tried_again() {
     for (name, state) in [("reject", "refused"), ("tempfail", "failed")] {
         let Some(post) = post() else { return };
-        let mut house = House::new(post, Plan::default()).await;
+        let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
         house.ask().await;
         let open = house.gw.store.open_approvals(10).await.unwrap();
         let place = format!("{name}@example.test");
-        let letter = sluice_gateway::channels::Letter {
+        let letter = sluice_gateway::channels::ApprovalMessage {
             approval: open[0].id,
             place,
             title: "t".into(),
@@ -89,7 +93,7 @@ async fn a_letter_nobody_takes_is_refused_once_and_one_put_off_is_tried_again() 
             can_approve: true,
         };
         let fault = house.email.show(&letter).await.unwrap_err();
-        let refused = matches!(fault, sluice_gateway::channels::Fault::Refused { .. });
+        let refused = matches!(fault, sluice_gateway::channels::ChannelError::Refused { .. });
         assert_eq!(refused, state == "refused", "{fault:?}");
     }
 }
@@ -97,7 +101,7 @@ async fn a_letter_nobody_takes_is_refused_once_and_one_put_off_is_tried_again() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_reply_is_told_what_was_decided_and_changes_nothing() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let (first, second) = (house.ask().await, house.ask().await);
     house.send(&house.reply(&first, "3"));
     house.look().await;
@@ -105,7 +109,7 @@ async fn a_late_reply_is_told_what_was_decided_and_changes_nothing() {
     house.look().await;
     assert_eq!(house.state(first.approval).await, "denied");
     assert!(house.told().iter().any(|text| text.contains("already denied by ana")), "{:?}", house.told());
-    house.clock.advance(Span::from_hours(2));
+    house.clock.advance(Millis::from_hours(2));
     house.send(&house.reply(&second, "1"));
     house.look().await;
     assert_ne!(house.state(second.approval).await, "approved");

@@ -1,23 +1,26 @@
 //! Answers with a text, fetched from a mailbox: they count whole or not at all.
 
-use super::house::{House, Letter, Plan};
-use super::post::post;
+use super::mail_server::post;
+use super::test_gateway::{ApprovalTestMessage, RepliesTestGateway, RepliesTestPlan};
 use super::words::parts;
 
-async fn reworded(house: &House, letter: &Letter) -> (&'static str, Option<String>, Option<String>) {
-    let filed = house.gw.store.requested(letter.approval).await.unwrap().unwrap();
+async fn reworded(
+    house: &RepliesTestGateway,
+    letter: &ApprovalTestMessage,
+) -> (&'static str, Option<String>, Option<String>) {
+    let filed = house.gw.store.client_request(letter.approval).await.unwrap().unwrap();
     (filed.approval.state.word(), filed.reworded, filed.approval.note)
 }
 
 /// A quote of the letter as mail programs make it.
-fn quote(letter: &Letter) -> String {
+fn quote(letter: &ApprovalTestMessage) -> String {
     format!("On Tue, 17 Nov 2026 at 10:02, Gate <gate@example.test> wrote:\n> Approve? Run it\n> {}", letter.approval)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_command_counts_with_its_last_line() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let whole = "kubectl delete pod x\n--dry-run=client";
     let flowed = |mail: &str| mail.replace("charset=utf-8", "charset=utf-8; format=flowed");
     let printable = |mail: &str| {
@@ -45,7 +48,7 @@ async fn a_changed_command_counts_with_its_last_line() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_may_be_incomplete_comes_back_and_counts_only_once_it_is_confirmed() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let plain = |text: &str| format!("Content-Type: text/plain; charset=utf-8\n\n{text}");
     let rich = |html: &str| format!("Content-Type: text/html; charset=utf-8\n\n{html}");
     type Shape<'s> = &'s dyn Fn(&str) -> String;
@@ -91,14 +94,14 @@ async fn what_may_be_incomplete_comes_back_and_counts_only_once_it_is_confirmed(
         house.look().await;
         let (state, text, _) = reworded(&house, &letter).await;
         assert_eq!((state, text.as_deref()), ("approved", Some(understood)), "{n}");
-        house.clock.advance(sluice_core::Span::from_secs(1));
+        house.clock.advance(sluice_core::Millis::from_secs(1));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_no_takes_its_reason_and_a_yes_takes_nothing() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let letter = house.ask_as_client("one").await;
     house.send(&house.reply(&letter, "1\n\nno, wait"));
     house.send(&house.reply(&letter, "1\n--dry-run"));

@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use super::house::{House, Plan};
-use super::post::post;
+use super::mail_server::post;
+use super::test_gateway::{RepliesTestGateway, RepliesTestPlan};
 
 /// A body of several parts.
 pub(super) fn parts(mail: &str, kind: &str, parts: &[&str]) -> String {
@@ -20,7 +20,7 @@ pub(super) fn parts(mail: &str, kind: &str, parts: &[&str]) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn words_that_are_no_exact_answer_decide_nothing_and_get_the_menu_once() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     for words in [
         "no",
         "3?",
@@ -59,7 +59,7 @@ async fn words_that_are_no_exact_answer_decide_nothing_and_get_the_menu_once() {
         house.send(&house.reply(&letter, "3"));
         house.look().await;
         assert_eq!(house.state(letter.approval).await, "denied", "{words:?}");
-        house.clock.advance(sluice_core::Span::from_secs(1));
+        house.clock.advance(sluice_core::Millis::from_secs(1));
     }
     assert!(house.refused().await.is_empty(), "the person is who they say they are");
 }
@@ -67,7 +67,7 @@ async fn words_that_are_no_exact_answer_decide_nothing_and_get_the_menu_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mails_of_a_strange_shape_approve_nothing() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let plain = "Content-Type: text/plain; charset=utf-8";
     type Shape = fn(&str) -> String;
     let shapes: [(&str, Shape); 12] = [
@@ -111,7 +111,7 @@ async fn mails_of_a_strange_shape_approve_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_that_came_packed_can_still_deny() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let letter = house.ask().await;
     let mail = house.reply(&letter, "3").replace("\n\n3\n", "\nContent-Transfer-Encoding: base64\n\nMwo=\n");
     house.send(&mail);
@@ -122,7 +122,7 @@ async fn a_text_that_came_packed_can_still_deny() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ordinary_reply_of_two_forms_is_understood() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let letter = house.ask().await;
     let text = "Content-Type: text/plain; charset=\"UTF-8\"\nContent-Transfer-Encoding: quoted-printable\n\n4 f=C3=BCr heute\n\n\
                 On Tue, 17 Nov 2026 at 10:02, Gate <gate@example.test> wrote:\n> 3  Deny\n> ID";
@@ -138,8 +138,9 @@ async fn an_ordinary_reply_of_two_forms_is_understood() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mail_that_is_too_large_is_not_even_fetched() {
     let Some(post) = post() else { return };
-    let relay = super::faults::Relay::to(post.port("imap")).await;
-    let mut house = House::new(post, Plan { port: Some(relay.port), ..Plan::default() }).await;
+    let relay = super::faults::InterruptibleRelay::to(post.port("imap")).await;
+    let mut house =
+        RepliesTestGateway::new(post, RepliesTestPlan { port: Some(relay.port), ..RepliesTestPlan::default() }).await;
     let letter = house.ask().await;
     let line = format!("> {}\n", "x".repeat(98));
     house.send(&house.reply(&letter, &format!("1\n\n{}", line.repeat(10_000))));
@@ -156,7 +157,7 @@ async fn a_mail_that_is_too_large_is_not_even_fetched() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mail_that_names_another_question_decides_neither() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let (first, second) = (house.ask().await, house.ask().await);
     house.send(&house.reply(&first, &format!("1\n\n> {}", second.approval)));
     house.send(&house.reply(&first, "1").replace("Subject: Re:", &format!("Subject: Re: [{}]", second.approval)));
@@ -169,7 +170,7 @@ async fn a_mail_that_names_another_question_decides_neither() {
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_that_answer_by_themselves_are_not_heard() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let letter = house.ask().await;
     for line in [
         "Auto-Submitted: auto-replied",
@@ -194,7 +195,8 @@ async fn programs_that_answer_by_themselves_are_not_heard() {
 async fn what_is_above_the_ceiling_of_mail_is_not_approved_by_mail() {
     let Some(post) = post() else { return };
     let email = "imap_security: \"off\"".into();
-    let mut house = House::new(post, Plan { email, ceiling: "low", ..Plan::default() }).await;
+    let mut house =
+        RepliesTestGateway::new(post, RepliesTestPlan { email, ceiling: "low", ..RepliesTestPlan::default() }).await;
     let low = house.ask().await;
     house.send(&house.reply(&low, "1"));
     house.look().await;
@@ -204,7 +206,7 @@ async fn what_is_above_the_ceiling_of_mail_is_not_approved_by_mail() {
         "a file that can be looked at and taken back is of low risk"
     );
     let letter = house.ask_for("alerts.send", serde_json::json!({"message": "lunch", "severity": "info"})).await;
-    let risk = sluice_gateway::gate::deciding::Question::read(&house.gw, letter.approval).await.unwrap().risk();
+    let risk = sluice_gateway::gate::deciding::ApprovalRequest::read(&house.gw, letter.approval).await.unwrap().risk();
     assert_eq!(risk, sluice_gateway::config::Risk::Medium);
     house.send(&house.reply(&letter, "1"));
     house.look().await;
@@ -217,7 +219,7 @@ async fn what_is_above_the_ceiling_of_mail_is_not_approved_by_mail() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_answers_without_a_token_hears_so_once() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let letter = house.ask().await;
     for _ in 0..2 {
         house.send(&house.reply(&letter, "1").replace(&letter.reply_to, &house.replies));
@@ -225,13 +227,13 @@ async fn whoever_answers_without_a_token_hears_so_once() {
     house.look().await;
     assert_eq!(house.state(letter.approval).await, "pending");
     assert_eq!(house.refused().await, ["email.no_token"; 2]);
-    assert!(matches!(house.told().as_slice(), [one] if one.contains("reply to the letter")), "{:?}", house.told());
+    assert!(matches!(house.told().as_slice(), [one] if one.contains("reply to the message")), "{:?}", house.told());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reply_can_stop_everything_whatever_was_asked() {
     let Some(post) = post() else { return };
-    let mut house = House::new(post, Plan::default()).await;
+    let mut house = RepliesTestGateway::new(post, RepliesTestPlan::default()).await;
     let letter = house.ask().await;
     house.send(&house.reply(&letter, "freeze all"));
     house.look().await;

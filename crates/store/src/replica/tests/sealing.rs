@@ -1,4 +1,4 @@
-//! The copy on the disk: sealed, in the clear, turned from one into the other, and its process killed meanwhile.
+//! The replica on disk: encrypted, not encrypted, converted from one to the other, and killed while doing so.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Words that must not be on the disk: of a subject, a text, an address, a name, a label, a file and a cursor.
+/// Words that must not be readable on disk: of a subject, a text, an address, a name, a label, a file and a cursor.
 const CANARIES: [&str; 7] = [
     "Kingfisher4711",
     "marmalade0815",
@@ -16,26 +16,26 @@ const CANARIES: [&str; 7] = [
     "ledger-row-77",
     "cur5or-canary",
 ];
-/// Those that can be read in a copy that lies in the clear: texts and files are packed, words are cut.
+/// Those that can be read in an unencrypted replica: texts and files are compressed, words are shortened.
 const READABLE: [&str; 5] = ["Kingfisher4711", "marmalade0815", "Ottoline Brackwater", "Toplabel99", "cur5or-canary"];
 
-fn key(n: u8) -> Key {
-    Key::new([n; 32])
+fn key(n: u8) -> SealKey {
+    SealKey::new([n; 32])
 }
 
 fn telling(n: i64) -> Mail {
     Mail {
-        from: Some(Address { name: Some("Ottoline Brackwater".into()), address: "otter@river.example".into() }),
+        from: Some(MailAddress { name: Some("Ottoline Brackwater".into()), address: "otter@river.example".into() }),
         subject: format!("Kingfisher4711 {n}"),
         text: format!("marmalade0815 stands in shelf {n}\n"),
         ..holding(n, "aa")
     }
 }
 
-fn everything(from: i64, cursor: &str) -> Batch {
+fn everything(from: i64, cursor: &str) -> ReplicaBatch {
     let mut changes = put((from..from + 60).map(telling));
     changes.push(file("aa", b"ledger-row-77 and no more"));
-    changes.push(Change::LabelNames(vec![("L1".into(), "Toplabel99".into())]));
+    changes.push(ReplicaChange::LabelNames(vec![("L1".into(), "Toplabel99".into())]));
     batch(changes, cursor)
 }
 
@@ -44,15 +44,15 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
 }
 
-/// The canaries that any byte of any file shows.
+/// The canaries that are readable in any file.
 fn shown(folder: &Path) -> Vec<&'static str> {
     let all = files(folder);
     let there = |word: &str| all.values().any(|bytes| bytes.windows(word.len()).any(|seen| seen == word.as_bytes()));
     CANARIES.into_iter().filter(|word| there(word)).collect()
 }
 
-/// All files and what they show: with a log, in the middle of a transaction, with a fresh copy beside, and at the end.
-fn looked_at_all_along(folder: &Path, keeping: &Keeping) -> Vec<(Vec<String>, Vec<&'static str>)> {
+/// All files and what they show: with a log, in the middle of a transaction, with a rebuild beside, and at the end.
+fn looked_at_all_along(folder: &Path, keeping: &ReplicaEncryption) -> Vec<(Vec<String>, Vec<&'static str>)> {
     let mut seen = Vec::new();
     let mut look = || seen.push((files(folder).into_keys().collect(), shown(folder)));
     let replica = Replica::open(folder, keeping).unwrap();
@@ -82,14 +82,14 @@ fn looked_at_all_along(folder: &Path, keeping: &Keeping) -> Vec<(Vec<String>, Ve
 fn no_byte_of_a_sealed_copy_shows_what_is_in_it_and_in_the_clear_it_does() {
     let folder = TempDir::new().unwrap();
     let (sealed, clear) = (folder.path().join("sealed"), folder.path().join("clear"));
-    let looks = looked_at_all_along(&sealed, &Keeping::Sealed(key(1)));
+    let looks = looked_at_all_along(&sealed, &ReplicaEncryption::Sealed(key(1)));
     for (files, shown) in &looks {
         assert!(shown.is_empty(), "{shown:?} in {files:?}");
     }
     assert!(
         looks[1].0.contains(&"copy-1.sealed-wal".to_owned()) && looks[2].0.contains(&"copy-2.sealed-wal".to_owned())
     );
-    for (files, shown) in &looked_at_all_along(&clear, &Keeping::Clear(None)) {
+    for (files, shown) in &looked_at_all_along(&clear, &ReplicaEncryption::Clear(None)) {
         assert!(READABLE.iter().all(|word| shown.contains(word)), "{shown:?} in {files:?}");
     }
 }
@@ -126,19 +126,21 @@ fn every_other_test_of_the_copy_holds_for_a_sealed_one() {
 #[test]
 fn a_wrong_or_lost_key_is_called_that_and_costs_nothing() {
     let folder = TempDir::new().unwrap();
-    let sealed = Keeping::Sealed(key(1));
+    let sealed = ReplicaEncryption::Sealed(key(1));
     Replica::open(folder.path(), &sealed).unwrap().apply(&everything(0, "1")).unwrap();
     let before = files(folder.path());
-    assert!(Replica::lies_sealed(folder.path()));
-    for wrong in [Keeping::Sealed(key(2)), Keeping::Clear(None), Keeping::Clear(Some(key(2)))] {
+    assert!(Replica::is_sealed_on_disk(folder.path()));
+    for wrong in
+        [ReplicaEncryption::Sealed(key(2)), ReplicaEncryption::Clear(None), ReplicaEncryption::Clear(Some(key(2)))]
+    {
         let error = Replica::open(folder.path(), &wrong).unwrap_err();
         assert_eq!(error.code(), "store.wrong_key");
         assert_eq!(files(folder.path()), before, "nothing was touched");
     }
     assert_eq!(Replica::open(folder.path(), &sealed).unwrap().count().unwrap(), 60);
-    // Without the mark nobody can say what is wrong: then the file is as good as damaged.
+    // Without the mark the reason cannot be determined: then the file counts as damaged.
     fs::remove_file(folder.path().join("seal")).unwrap();
-    let error = Replica::open(folder.path(), &Keeping::Sealed(key(2))).unwrap_err();
+    let error = Replica::open(folder.path(), &ReplicaEncryption::Sealed(key(2))).unwrap_err();
     assert_eq!(error.code(), "store.damaged");
 }
 
@@ -146,56 +148,61 @@ fn a_wrong_or_lost_key_is_called_that_and_costs_nothing() {
 fn a_copy_is_sealed_and_opened_again_where_it_lies() {
     let folder = TempDir::new().unwrap();
     let answers = |replica: &Replica| {
-        (found(replica, "marmalade0815", Order::Ranked), replica.cursor().unwrap(), replica.content("aa").unwrap())
+        (
+            found(replica, "marmalade0815", ReplicaSearchOrder::Ranked),
+            replica.cursor().unwrap(),
+            replica.content("aa").unwrap(),
+        )
     };
-    let replica = Replica::open(folder.path(), &Keeping::Clear(None)).unwrap();
+    let replica = Replica::open(folder.path(), &ReplicaEncryption::Clear(None)).unwrap();
     replica.apply(&everything(0, "cur5or-canary")).unwrap();
     replica.shadow().unwrap().apply(&everything(100, "half a fresh one")).unwrap();
     let before = answers(&replica);
     drop(replica);
     assert!(!shown(folder.path()).is_empty());
-    // Half of an attempt that was cut short.
+    // The rest of an attempt that was interrupted.
     fs::write(folder.path().join("copy-2.sealed"), b"half of something").unwrap();
-    let replica = Replica::open(folder.path(), &Keeping::Sealed(key(1))).unwrap();
+    let replica = Replica::open(folder.path(), &ReplicaEncryption::Sealed(key(1))).unwrap();
     assert!(replica.is_sealed());
     assert_eq!(answers(&replica), before);
     assert_eq!(shown(folder.path()), [""; 0], "what lay in the clear is deleted");
     assert_eq!(replica.shadow().unwrap().cursor().unwrap(), None, "and so is the fresh one that was begun");
     drop(replica);
     assert!(files(folder.path()).keys().all(|name| !name.contains(".db")), "{:?}", files(folder.path()).keys());
-    let replica = Replica::open(folder.path(), &Keeping::Clear(Some(key(1)))).unwrap();
-    assert!(!replica.is_sealed() && !Replica::lies_sealed(folder.path()));
+    let replica = Replica::open(folder.path(), &ReplicaEncryption::Clear(Some(key(1)))).unwrap();
+    assert!(!replica.is_sealed() && !Replica::is_sealed_on_disk(folder.path()));
     assert_eq!(answers(&replica), before);
     drop(replica);
     let names: Vec<String> = files(folder.path()).into_keys().collect();
     assert!(names.iter().all(|name| !name.contains("seal")), "{names:?}");
 }
 
-/// Where the process that is killed works, and what it does there.
+/// The folder in which the process to be killed works, and what it does there.
 const FOLDER: &str = "SLUICE_TEST_KILLED_IN";
 const TURNING: &str = "SLUICE_TEST_KILLED_TURNING";
 
-/// No test by itself: the process that [`killed`] kills.
+/// Not a test itself: the process that [`killed`] kills.
 #[test]
 #[ignore = "it is started, and killed, by other tests"]
 fn works_until_it_is_killed() {
     let Some(folder) = std::env::var_os(FOLDER).map(std::path::PathBuf::from) else { return };
     let turning = std::env::var_os(TURNING).is_some();
-    let mut replica = Replica::open(&folder, &Keeping::Sealed(key(1))).unwrap();
+    let mut replica = Replica::open(&folder, &ReplicaEncryption::Sealed(key(1))).unwrap();
     let begun = i64::try_from(replica.count().unwrap()).unwrap() / 60;
     for n in begun.. {
         replica.apply(&everything(n * 60, &format!("cur5or-canary {}", n + 1))).unwrap();
         if turning {
             drop(replica);
-            drop(Replica::open(&folder, &Keeping::Clear(Some(key(1)))).unwrap());
+            drop(Replica::open(&folder, &ReplicaEncryption::Clear(Some(key(1)))).unwrap());
             println!("in the clear");
-            replica = Replica::open(&folder, &Keeping::Sealed(key(1))).unwrap();
+            replica = Replica::open(&folder, &ReplicaEncryption::Sealed(key(1))).unwrap();
         }
         println!("applied {}", n + 1);
     }
 }
 
-/// Lets a process work on a copy, kills it after so many lines, and gives the batches it had said were applied.
+/// Lets a process work on a replica, kills it after this many lines, and gives the batches that it had reported as
+/// applied.
 fn killed(folder: &Path, turning: bool, after: usize) -> u64 {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "replica::tests::sealing::works_until_it_is_killed", "--ignored", "--nocapture"]);
@@ -220,7 +227,7 @@ fn a_process_killed_while_it_writes_leaves_a_copy_that_opens() {
     for round in 1..=6 {
         let said = killed(folder.path(), false, round * 3);
         assert_eq!(shown(folder.path()), [""; 0]);
-        let replica = Replica::open(folder.path(), &Keeping::Sealed(key(1))).unwrap();
+        let replica = Replica::open(folder.path(), &ReplicaEncryption::Sealed(key(1))).unwrap();
         let count = replica.count().unwrap();
         assert!(count >= said * 60, "{count} messages, and {said} batches were said to be there");
         assert_eq!(
@@ -239,7 +246,8 @@ fn a_process_killed_while_it_turns_the_copy_leaves_one_that_opens_in_either_form
     let folder = TempDir::new().unwrap();
     for round in 1..=6 {
         let said = killed(folder.path(), true, round);
-        let keeping = if round % 2 == 0 { Keeping::Sealed(key(1)) } else { Keeping::Clear(Some(key(1))) };
+        let keeping =
+            if round % 2 == 0 { ReplicaEncryption::Sealed(key(1)) } else { ReplicaEncryption::Clear(Some(key(1))) };
         let replica = Replica::open(folder.path(), &keeping).unwrap();
         assert!(replica.count().unwrap() >= said * 60);
         assert_eq!(replica.is_sealed(), round % 2 == 0);

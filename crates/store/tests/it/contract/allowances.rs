@@ -1,34 +1,37 @@
-//! Standing yeses: left behind by answers 2 and 6, spent by admissions, taken back by people.
+//! Standing approvals: created by answers 2 and 6, used by admissions, revoked by people.
 
-use sluice_core::approval::Answer;
-use sluice_core::approval::allowance::{Allowance, Asker, Bounds, Covers, Scope, Session, Standing, Used};
+use sluice_core::approval::ApprovalAnswer;
+use sluice_core::approval::allowance::{
+    Allowance, AllowanceBounds, AllowanceCoverage, AllowanceScope, AllowanceSession, AllowanceState, AllowanceUsage,
+    ApprovalRequester,
+};
 use sluice_core::approval::bound::BoundedCall;
 use sluice_core::ids::{AllowanceId, RuleId, SessionId};
-use sluice_core::{AgentName, Span};
-use sluice_store::{Admission, Admitted, AllowanceUse, Decision, Ruling};
-use sluice_testkit::World;
-use sluice_testkit::world::{ana, decision};
+use sluice_core::{AgentName, Millis};
+use sluice_store::{Admission, AdmissionOutcome, AllowanceUse, ApprovalRuling, DecideApproval};
+use sluice_testkit::TestStore;
+use sluice_testkit::test_store::{ana, decision};
 
 use crate::engines::{across_restarts, asked, code, everywhere, messages, question};
 
-fn asker() -> Asker {
-    Asker::Agent(AgentName::new("clerk").unwrap())
+fn asker() -> ApprovalRequester {
+    ApprovalRequester::Agent(AgentName::new("clerk").unwrap())
 }
 
-pub(super) fn always(world: &World, uses_left: Option<u32>) -> Allowance {
+pub(super) fn always(world: &TestStore, uses_left: Option<u32>) -> Allowance {
     Allowance {
         id: AllowanceId::mint(world.ids.as_ref()),
-        scope: Scope::Standing { rule: RuleId::mint(world.ids.as_ref()) },
+        scope: AllowanceScope::Standing { rule: RuleId::mint(world.ids.as_ref()) },
         asker: asker(),
-        covers: Covers::Capability("custom:mail".parse().unwrap()),
-        bounds: Bounds {
-            expires_at: Some(world.now() + Span::from_hours(24)),
+        covers: AllowanceCoverage::Capability("custom:mail".parse().unwrap()),
+        bounds: AllowanceBounds {
+            expires_at: Some(world.now() + Millis::from_hours(24)),
             uses_left,
             target: bounded(&question(world, "clerk", "any")).offers().into_iter().next(),
         },
         given_at: world.now(),
-        used: Used::default(),
-        standing: Standing::Active,
+        used: AllowanceUsage::default(),
+        standing: AllowanceState::Active,
     }
 }
 
@@ -41,29 +44,29 @@ pub(super) fn using(id: AllowanceId, asked: Admission) -> Admission {
     Admission { allowance: Some(AllowanceUse { id, call }), ..asked }
 }
 
-pub(super) fn give(world: &World, answer: Answer, allowance: &Allowance) {
+pub(super) fn give(world: &TestStore, answer: ApprovalAnswer, allowance: &Allowance) {
     let (_, approval) = asked(world, "clerk", &format!("question {}", allowance.id));
-    let ruling = Ruling::Allow { answer, note: None };
-    let given = Decision { allowance: Some(allowance.clone()), ..decision(approval, ruling) };
+    let ruling = ApprovalRuling::Allow { answer, note: None };
+    let given = DecideApproval { allowance: Some(allowance.clone()), ..decision(approval, ruling) };
     world.wait(world.store.decide(given)).unwrap();
 }
 
-fn admitted_under(world: &World, allowance: &Allowance, text: &str) -> Admitted {
+fn admitted_under(world: &TestStore, allowance: &Allowance, text: &str) -> AdmissionOutcome {
     world.admit(using(allowance.id, question(world, "clerk", text)))
 }
 
 #[test]
 fn only_session_and_always_leave_a_standing_yes() {
     everywhere(|world| {
-        for answer in [Answer::Once, Answer::Note] {
+        for answer in [ApprovalAnswer::Once, ApprovalAnswer::Note] {
             give(world, answer, &always(world, None));
         }
         assert!(world.wait(world.store.allowances(9)).unwrap().is_empty());
-        let session = Session::Issued(SessionId::from_bits(7));
-        let for_session = Allowance { scope: Scope::Session { session }, ..always(world, Some(20)) };
-        give(world, Answer::Session, &for_session);
+        let session = AllowanceSession::Issued(SessionId::from_bits(7));
+        let for_session = Allowance { scope: AllowanceScope::Session { session }, ..always(world, Some(20)) };
+        give(world, ApprovalAnswer::Session, &for_session);
         let standing = always(world, None);
-        give(world, Answer::Always, &standing);
+        give(world, ApprovalAnswer::Always, &standing);
         assert_eq!(world.wait(world.store.allowances_of(asker())).unwrap(), [for_session, standing]);
     });
 }
@@ -73,12 +76,12 @@ fn a_standing_yes_answers_as_often_as_it_says_across_restarts() {
     across_restarts(|place| {
         let world = place.open("gw-1");
         let allowance = always(&world, Some(2));
-        give(&world, Answer::Always, &allowance);
-        assert!(matches!(admitted_under(&world, &allowance, "one"), Admitted::Held { .. }));
+        give(&world, ApprovalAnswer::Always, &allowance);
+        assert!(matches!(admitted_under(&world, &allowance, "one"), AdmissionOutcome::Held { .. }));
         drop(world);
         let world = place.open("gw-1");
-        assert!(matches!(admitted_under(&world, &allowance, "two"), Admitted::Held { .. }));
-        assert!(matches!(admitted_under(&world, &allowance, "three"), Admitted::Awaiting { batch: false, .. }));
+        assert!(matches!(admitted_under(&world, &allowance, "two"), AdmissionOutcome::Held { .. }));
+        assert!(matches!(admitted_under(&world, &allowance, "three"), AdmissionOutcome::Awaiting { batch: false, .. }));
         world
     });
 }
@@ -87,13 +90,13 @@ fn a_standing_yes_answers_as_often_as_it_says_across_restarts() {
 fn a_yes_for_one_session_is_none_for_another() {
     everywhere(|world| {
         let session = |bits| Some(SessionId::from_bits(bits));
-        let scope = Scope::Session { session: Session::Issued(SessionId::from_bits(7)) };
+        let scope = AllowanceScope::Session { session: AllowanceSession::Issued(SessionId::from_bits(7)) };
         let allowance = Allowance { scope, ..always(world, None) };
-        give(world, Answer::Session, &allowance);
+        give(world, ApprovalAnswer::Session, &allowance);
         for (n, (session, yes)) in [(session(7), true), (session(8), false), (None, false)].into_iter().enumerate() {
             let asked = question(world, "clerk", &format!("mail {n}"));
             let admitted = world.admit(using(allowance.id, Admission { session, ..asked }));
-            assert_eq!(matches!(admitted, Admitted::Held { .. }), yes, "{session:?}");
+            assert_eq!(matches!(admitted, AdmissionOutcome::Held { .. }), yes, "{session:?}");
         }
     });
 }
@@ -102,13 +105,13 @@ fn a_yes_for_one_session_is_none_for_another() {
 fn a_yes_that_ran_out_or_is_anothers_answers_nothing() {
     everywhere(|world| {
         let allowance = always(world, None);
-        give(world, Answer::Always, &allowance);
+        give(world, ApprovalAnswer::Always, &allowance);
         let theirs = using(allowance.id, question(world, "scout", "hello"));
-        assert!(matches!(world.admit(theirs), Admitted::Awaiting { .. }));
+        assert!(matches!(world.admit(theirs), AdmissionOutcome::Awaiting { .. }));
         let unknown = using(AllowanceId::from_bits(99), question(world, "clerk", "unknown"));
-        assert!(matches!(world.admit(unknown), Admitted::Awaiting { .. }));
-        world.clock.advance(Span::from_hours(24));
-        assert!(matches!(admitted_under(world, &allowance, "late"), Admitted::Awaiting { .. }));
+        assert!(matches!(world.admit(unknown), AdmissionOutcome::Awaiting { .. }));
+        world.clock.advance(Millis::from_hours(24));
+        assert!(matches!(admitted_under(world, &allowance, "late"), AdmissionOutcome::Awaiting { .. }));
     });
 }
 
@@ -116,12 +119,12 @@ fn a_yes_that_ran_out_or_is_anothers_answers_nothing() {
 fn each_use_is_counted_and_the_record_names_the_allowance_and_the_call() {
     everywhere(|world| {
         let allowance = always(world, Some(2));
-        give(world, Answer::Always, &allowance);
+        give(world, ApprovalAnswer::Always, &allowance);
         let asked = using(allowance.id, question(world, "clerk", "one"));
         let (call, hold) = (asked.call, asked.hold);
-        assert!(matches!(world.admit(asked), Admitted::Held { .. }));
+        assert!(matches!(world.admit(asked), AdmissionOutcome::Held { .. }));
         let kept = world.wait(world.store.allowances_of(asker())).unwrap();
-        assert_eq!(kept[0].used, Used { times: 1, last: Some(world.now()) });
+        assert_eq!(kept[0].used, AllowanceUsage { times: 1, last: Some(world.now()) });
         let mut used = Vec::new();
         for (log, head) in world.wait(world.store.logs()).unwrap() {
             for sealed in world.wait(world.store.entries(log, 0, u32::try_from(head.size).unwrap())).unwrap() {
@@ -144,20 +147,23 @@ fn each_use_is_counted_and_the_record_names_the_allowance_and_the_call() {
 fn a_call_outside_the_bound_or_without_one_is_asked_about() {
     everywhere(|world| {
         let allowance = always(world, None);
-        give(world, Answer::Always, &allowance);
+        give(world, ApprovalAnswer::Always, &allowance);
         let asked = question(world, "clerk", "hello");
         let arguments = serde_json::json!({"to": "billing@evil.example", "text": "hello"});
         let agent = AgentName::new("clerk").unwrap();
         let action = sluice_core::Action::custom("custom:mail".parse().unwrap(), agent, arguments).unwrap();
-        assert!(matches!(world.admit(using(allowance.id, Admission { action, ..asked })), Admitted::Awaiting { .. }));
+        assert!(matches!(
+            world.admit(using(allowance.id, Admission { action, ..asked })),
+            AdmissionOutcome::Awaiting { .. }
+        ));
         let unbounded = Allowance {
             id: AllowanceId::mint(world.ids.as_ref()),
-            scope: Scope::Standing { rule: RuleId::mint(world.ids.as_ref()) },
-            bounds: Bounds::default(),
+            scope: AllowanceScope::Standing { rule: RuleId::mint(world.ids.as_ref()) },
+            bounds: AllowanceBounds::default(),
             ..always(world, None)
         };
-        give(world, Answer::Always, &unbounded);
-        assert!(matches!(admitted_under(world, &unbounded, "two"), Admitted::Awaiting { .. }));
+        give(world, ApprovalAnswer::Always, &unbounded);
+        assert!(matches!(admitted_under(world, &unbounded, "two"), AdmissionOutcome::Awaiting { .. }));
     });
 }
 
@@ -165,14 +171,17 @@ fn a_call_outside_the_bound_or_without_one_is_asked_about() {
 fn a_revoked_yes_answers_nothing_and_is_revoked_once() {
     everywhere(|world| {
         let allowance = always(world, None);
-        give(world, Answer::Always, &allowance);
-        world.wait(world.store.revoke(allowance.id, ana())).unwrap();
-        assert!(matches!(admitted_under(world, &allowance, "one"), Admitted::Awaiting { .. }));
+        give(world, ApprovalAnswer::Always, &allowance);
+        world.wait(world.store.revoke_allowance(allowance.id, ana())).unwrap();
+        assert!(matches!(admitted_under(world, &allowance, "one"), AdmissionOutcome::Awaiting { .. }));
         assert!(world.wait(world.store.allowances_of(asker())).unwrap().is_empty());
         let all = world.wait(world.store.allowances(9)).unwrap();
-        assert_eq!(all[0].standing, Standing::Revoked { by: ana(), at: world.now() });
-        assert_eq!(code(world.wait(world.store.revoke(allowance.id, ana()))), "store.not_found");
-        assert_eq!(code(world.wait(world.store.revoke(AllowanceId::from_bits(99), ana()))), "store.not_found");
+        assert_eq!(all[0].standing, AllowanceState::Revoked { by: ana(), at: world.now() });
+        assert_eq!(code(world.wait(world.store.revoke_allowance(allowance.id, ana()))), "store.not_found");
+        assert_eq!(
+            code(world.wait(world.store.revoke_allowance(AllowanceId::from_bits(99), ana()))),
+            "store.not_found"
+        );
     });
 }
 
@@ -180,19 +189,22 @@ fn a_revoked_yes_answers_nothing_and_is_revoked_once() {
 fn a_standing_yes_never_answers_the_batch_window() {
     everywhere(|world| {
         let allowance = always(world, Some(20));
-        give(world, Answer::Always, &allowance);
+        give(world, ApprovalAnswer::Always, &allowance);
         let mut held = Vec::new();
         for n in 0..4 {
             let admitted = admitted_under(world, &allowance, &format!("mail {n}"));
-            let Admitted::Held { hold, .. } = admitted else { panic!("{admitted:?}") };
+            let AdmissionOutcome::Held { hold, .. } = admitted else { panic!("{admitted:?}") };
             held.push(hold);
         }
-        // A rule asks about each of them: each has a question of its own, those that still waited as well.
-        assert!(matches!(admitted_under(world, &allowance, "one too many"), Admitted::Awaiting { batch: false, .. }));
+        // A rule requires approval for each of them: each has its own approval request, also those that still waited.
+        assert!(matches!(
+            admitted_under(world, &allowance, "one too many"),
+            AdmissionOutcome::Awaiting { batch: false, .. }
+        ));
         assert!(held.iter().all(|hold| world.state(*hold) == "awaiting_approval"));
         let open = world.wait(world.store.open_approvals(9)).unwrap();
         assert_eq!((open.len(), open.iter().all(|open| open.items == 1)), (5, true));
-        assert_eq!(messages(world, "approval.asked").len(), 1 + 5, "the question the yes grew out of, and these");
+        assert_eq!(messages(world, "approval.asked").len(), 1 + 5, "the request behind it, and these");
         let kept = world.wait(world.store.allowances_of(asker())).unwrap();
         assert_eq!(kept[0].bounds.uses_left, Some(16), "and it was not used for it");
     });

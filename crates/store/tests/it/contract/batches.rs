@@ -1,38 +1,40 @@
 //! Batch protection: one card for everything that still waits.
 
-use sluice_core::approval::{Answer, Subject};
+use sluice_core::approval::{ApprovalAnswer, ApprovalSubject};
 use sluice_core::ids::MessageId;
-use sluice_core::{Action, Actor, ApprovalId, HoldId, PersonName, Span, Tier};
-use sluice_store::{Admission, Admitted, Choice, Decided, Decision, Joint, Ruling};
-use sluice_testkit::World;
-use sluice_testkit::world::decision;
+use sluice_core::{Action, Actor, ApprovalId, HoldId, Millis, PersonName, Tier};
+use sluice_store::{
+    Admission, AdmissionOutcome, ApprovalRuling, BatchChoice, DecideApproval, DecisionOutcome, JointDecisionOutcome,
+};
+use sluice_testkit::TestStore;
+use sluice_testkit::test_store::decision;
 
 use crate::engines::{WINDOW, agent, asked, code, everywhere, messages};
 
 /// Six mails in a row: five that were held, the one that tripped the window, and their card.
-fn tripped(world: &World) -> (Vec<HoldId>, ApprovalId) {
-    let mut all: Vec<_> = (0..5).map(|n| world.held("clerk", &format!("mail {n}"))).collect();
+fn tripped(world: &TestStore) -> (Vec<HoldId>, ApprovalId) {
+    let mut all: Vec<_> = (0..5).map(|n| world.admit_held("clerk", &format!("mail {n}"))).collect();
     let admitted = world.admit(world.mail("clerk", "mail 5"));
-    let Admitted::Awaiting { approval, batch: true, hold, .. } = admitted else { panic!("{admitted:?}") };
+    let AdmissionOutcome::Awaiting { approval, batch: true, hold, .. } = admitted else { panic!("{admitted:?}") };
     all.push(hold);
     (all, approval)
 }
 
 /// A mail that the gateway itself sends.
-fn sent(world: &World, text: &str) -> Admission {
+fn sent(world: &TestStore, text: &str) -> Admission {
     let mail = world.mail("clerk", text);
     let (capability, arguments) = ("email.send".parse().unwrap(), serde_json::json!({"text": text}));
     Admission { action: Action::custom(capability, mail.action.agent().clone(), arguments).unwrap(), ..mail }
 }
 
-fn held(world: &World, text: &str) -> HoldId {
+fn held(world: &TestStore, text: &str) -> HoldId {
     match world.admit(sent(world, text)) {
-        Admitted::Held { hold, .. } => hold,
+        AdmissionOutcome::Held { hold, .. } => hold,
         other => panic!("{other:?}"),
     }
 }
 
-fn states(world: &World, ids: &[HoldId]) -> Vec<&'static str> {
+fn states(world: &TestStore, ids: &[HoldId]) -> Vec<&'static str> {
     ids.iter().map(|id| world.state(*id)).collect()
 }
 
@@ -42,11 +44,13 @@ fn the_sixth_write_in_ten_minutes_pulls_back_the_five_before_it() {
         let (all, approval) = tripped(world);
         assert_eq!(states(world, &all), ["awaiting_approval"; 6]);
         let next = world.admit(world.mail("clerk", "mail 6"));
-        assert!(matches!(next, Admitted::Awaiting { approval: same, batch: true, .. } if same == approval));
+        assert!(matches!(next, AdmissionOutcome::Awaiting { approval: same, batch: true, .. } if same == approval));
         let card = world.wait(world.store.approval(approval)).unwrap().unwrap();
-        assert_eq!((card.approval.subject, card.approval.items), (Subject::Batch, 7));
+        assert_eq!((card.approval.subject, card.approval.items), (ApprovalSubject::Batch, 7));
         assert!(card.items.iter().map(|item| item.hold).take(6).eq(all.iter().copied()));
-        let Ok(Decided::Now { allowed, denied, .. }) = world.decide(approval, Ruling::Choose(Choice::First(3))) else {
+        let Ok(DecisionOutcome::Now { allowed, denied, .. }) =
+            world.decide(approval, ApprovalRuling::Choose(BatchChoice::First(3)))
+        else {
             panic!()
         };
         assert_eq!((allowed.as_slice(), denied.len()), (&all[..3], 4));
@@ -61,12 +65,15 @@ fn all_means_as_many_as_were_seen() {
     everywhere(|world| {
         let (all, approval) = tripped(world);
         world.admit(world.mail("clerk", "one more"));
-        assert_eq!(code(world.decide(approval, Ruling::Choose(Choice::All { seen: 6 }))), "approval.grown");
+        assert_eq!(
+            code(world.decide(approval, ApprovalRuling::Choose(BatchChoice::All { seen: 6 }))),
+            "approval.grown"
+        );
         assert_eq!(states(world, &all), ["awaiting_approval"; 6]);
-        world.decide(approval, Ruling::Choose(Choice::All { seen: 7 })).unwrap();
+        world.decide(approval, ApprovalRuling::Choose(BatchChoice::All { seen: 7 })).unwrap();
         assert_eq!(states(world, &all), ["held"; 6]);
         world.clock.advance(WINDOW);
-        assert_eq!(world.claim_due().len(), 7, "one yes, spent once, covers them all");
+        assert_eq!(world.claim_due().len(), 7, "one approval, consumed once, covers them all");
     });
 }
 
@@ -74,10 +81,10 @@ fn all_means_as_many_as_were_seen() {
 fn exactly_the_chosen_ones_go() {
     everywhere(|world| {
         let (all, approval) = tripped(world);
-        let stranger = world.held("scout", "not on the card");
-        let odd = Ruling::Choose(Choice::These(vec![all[1], stranger]));
+        let stranger = world.admit_held("scout", "not on the card");
+        let odd = ApprovalRuling::Choose(BatchChoice::These(vec![all[1], stranger]));
         assert_eq!(code(world.decide(approval, odd)), "store.not_found");
-        world.decide(approval, Ruling::Choose(Choice::These(vec![all[4], all[1]]))).unwrap();
+        world.decide(approval, ApprovalRuling::Choose(BatchChoice::These(vec![all[4], all[1]]))).unwrap();
         assert_eq!(states(world, &all), ["denied", "held", "denied", "denied", "held", "denied"]);
     });
 }
@@ -85,14 +92,16 @@ fn exactly_the_chosen_ones_go() {
 #[test]
 fn choosing_none_is_a_no() {
     everywhere(|world| {
-        for ruling in
-            [Ruling::Choose(Choice::These(Vec::new())), Ruling::Choose(Choice::First(0)), Ruling::Deny { note: None }]
-        {
+        for ruling in [
+            ApprovalRuling::Choose(BatchChoice::These(Vec::new())),
+            ApprovalRuling::Choose(BatchChoice::First(0)),
+            ApprovalRuling::Deny { note: None },
+        ] {
             let (all, approval) = tripped(world);
-            let Ok(Decided::Now { approval, .. }) = world.decide(approval, ruling) else { panic!() };
+            let Ok(DecisionOutcome::Now { approval, .. }) = world.decide(approval, ruling) else { panic!() };
             assert_eq!(approval.state.word(), "denied");
             assert_eq!(states(world, &all), ["denied"; 6]);
-            world.clock.advance(Span::from_mins(11));
+            world.clock.advance(Millis::from_mins(11));
         }
     });
 }
@@ -101,8 +110,11 @@ fn choosing_none_is_a_no() {
 fn no_standing_yes_grows_out_of_a_batch() {
     everywhere(|world| {
         let (all, approval) = tripped(world);
-        for answer in [Answer::Once, Answer::Session, Answer::Note, Answer::Always] {
-            assert_eq!(code(world.decide(approval, Ruling::Allow { answer, note: None })), "approval.not_offered");
+        for answer in [ApprovalAnswer::Once, ApprovalAnswer::Session, ApprovalAnswer::Note, ApprovalAnswer::Always] {
+            assert_eq!(
+                code(world.decide(approval, ApprovalRuling::Allow { answer, note: None })),
+                "approval.not_offered"
+            );
         }
         assert_eq!(states(world, &all), ["awaiting_approval"; 6]);
         assert!(world.wait(world.store.allowances(9)).unwrap().is_empty());
@@ -113,7 +125,7 @@ fn no_standing_yes_grows_out_of_a_batch() {
 fn a_card_choice_does_not_answer_a_single_question() {
     everywhere(|world| {
         let (_, approval) = asked(world, "clerk", "hello");
-        let ruling = Ruling::Choose(Choice::All { seen: 1 });
+        let ruling = ApprovalRuling::Choose(BatchChoice::All { seen: 1 });
         assert_eq!(code(world.decide(approval, ruling)), "approval.not_offered");
     });
 }
@@ -123,7 +135,9 @@ fn a_cancelled_write_leaves_the_card_to_the_others() {
     everywhere(|world| {
         let (all, approval) = tripped(world);
         world.wait(world.store.cancel(all[2], agent("clerk"))).unwrap();
-        let Ok(Decided::Now { allowed, .. }) = world.decide(approval, Ruling::Choose(Choice::All { seen: 6 })) else {
+        let Ok(DecisionOutcome::Now { allowed, .. }) =
+            world.decide(approval, ApprovalRuling::Choose(BatchChoice::All { seen: 6 }))
+        else {
             panic!()
         };
         assert_eq!(allowed.len(), 5);
@@ -135,10 +149,10 @@ fn a_cancelled_write_leaves_the_card_to_the_others() {
 fn what_a_person_has_approved_is_not_pulled_back() {
     everywhere(|world| {
         let (approved, approval) = asked(world, "clerk", "approved");
-        world.decide(approval, Ruling::Allow { answer: Answer::Once, note: None }).unwrap();
-        let waiting = world.held("clerk", "waiting");
+        world.decide(approval, ApprovalRuling::Allow { answer: ApprovalAnswer::Once, note: None }).unwrap();
+        let waiting = world.admit_held("clerk", "waiting");
         let heavy = world.admit(Admission { weight: 5, ..world.mail("clerk", "heavy") });
-        assert!(matches!(heavy, Admitted::Awaiting { batch: true, .. }));
+        assert!(matches!(heavy, AdmissionOutcome::Awaiting { batch: true, .. }));
         assert_eq!((world.state(approved), world.state(waiting)), ("held", "awaiting_approval"));
     });
 }
@@ -147,21 +161,21 @@ fn what_a_person_has_approved_is_not_pulled_back() {
 fn another_agent_and_another_service_have_windows_of_their_own() {
     everywhere(|world| {
         tripped(world);
-        world.held("scout", "hello");
+        world.admit_held("scout", "hello");
         let elsewhere = Admission { service: crate::engines::service("calendar"), ..world.mail("clerk", "elsewhere") };
-        assert!(matches!(world.admit(elsewhere), Admitted::Held { .. }));
+        assert!(matches!(world.admit(elsewhere), AdmissionOutcome::Held { .. }));
     });
 }
 
 #[test]
 fn silence_ends_a_whole_card_and_the_next_write_gets_a_new_one() {
     everywhere(|world| {
-        let expiry = Span::from_mins(2);
+        let expiry = Millis::from_mins(2);
         let heavy = |text: &str| Admission { weight: 6, expiry, ..world.mail("clerk", text) };
-        let Admitted::Awaiting { hold: first, approval: old, .. } = world.admit(heavy("one")) else { panic!() };
+        let AdmissionOutcome::Awaiting { hold: first, approval: old, .. } = world.admit(heavy("one")) else { panic!() };
         world.clock.advance(expiry);
-        // No sweep came by.
-        let Admitted::Awaiting { hold, approval, expires_at, .. } = world.admit(heavy("two")) else { panic!() };
+        // No sweep has run.
+        let AdmissionOutcome::Awaiting { hold, approval, expires_at, .. } = world.admit(heavy("two")) else { panic!() };
         assert_ne!(old, approval);
         assert_eq!(
             (expires_at, world.state(first), world.state(hold)),
@@ -175,16 +189,16 @@ fn a_write_that_a_rule_asks_about_is_on_no_card_with_others() {
     everywhere(|world| {
         let (_, card) = tripped(world);
         let mail = Admission { tier: Tier::ApprovalRequired, ..world.mail("clerk", "asked") };
-        let Admitted::Awaiting { approval, batch: false, hold, .. } = world.admit(mail) else { panic!() };
+        let AdmissionOutcome::Awaiting { approval, batch: false, hold, .. } = world.admit(mail) else { panic!() };
         assert_ne!(approval, card);
         let items = |id| world.wait(world.store.approval(id)).unwrap().unwrap().items;
         assert_eq!(items(approval).iter().map(|item| item.hold).collect::<Vec<_>>(), [hold]);
         assert_eq!(items(card).len(), 6, "the card did not grow");
-        world.decide(card, Ruling::Choose(Choice::All { seen: 6 })).unwrap();
+        world.decide(card, ApprovalRuling::Choose(BatchChoice::All { seen: 6 })).unwrap();
         assert_eq!(world.state(hold), "awaiting_approval");
-        let why = world.wait(world.store.asked_because(approval)).unwrap();
+        let why = world.wait(world.store.approval_reasons(approval)).unwrap();
         assert_eq!(why.iter().map(|why| why.code.as_str()).collect::<Vec<_>>(), ["policy.rule", "batch.window"]);
-        assert_eq!(world.wait(world.store.asked_because(card)).unwrap()[0].code, "batch.window");
+        assert_eq!(world.wait(world.store.approval_reasons(card)).unwrap()[0].code, "batch.window");
         assert_eq!(messages(world, "approval.asked").len(), 2);
     });
 }
@@ -194,8 +208,8 @@ fn what_was_denied_or_cancelled_and_never_left_is_given_back_to_the_window() {
     everywhere(|world| {
         let ask = |n: usize| Admission { tier: Tier::ApprovalRequired, ..sent(world, &format!("asked {n}")) };
         for n in 0..3 {
-            let Admitted::Awaiting { approval, batch: false, .. } = world.admit(ask(n)) else { panic!() };
-            world.decide(approval, Ruling::Deny { note: None }).unwrap();
+            let AdmissionOutcome::Awaiting { approval, batch: false, .. } = world.admit(ask(n)) else { panic!() };
+            world.decide(approval, ApprovalRuling::Deny { note: None }).unwrap();
         }
         for n in 0..2 {
             let hold = held(world, &format!("cancelled {n}"));
@@ -204,7 +218,7 @@ fn what_was_denied_or_cancelled_and_never_left_is_given_back_to_the_window() {
         // Five were counted, and none of them left: five more fit, and not one more.
         let all: Vec<_> = (0..5).map(|n| held(world, &format!("mail {n}"))).collect();
         let sixth = world.admit(sent(world, "mail 5"));
-        assert!(matches!(sixth, Admitted::Awaiting { batch: true, .. }), "{sixth:?}");
+        assert!(matches!(sixth, AdmissionOutcome::Awaiting { batch: true, .. }), "{sixth:?}");
         assert_eq!(states(world, &all), ["awaiting_approval"; 5]);
     });
 }
@@ -217,10 +231,13 @@ fn whoever_cancels_without_end_meets_the_window_all_the_same() {
             world.wait(world.store.cancel(hold, agent("clerk"))).unwrap();
         }
         let next = world.admit(sent(world, "mail 10"));
-        assert!(matches!(next, Admitted::Awaiting { batch: true, .. }), "one whole window comes back, and no more");
-        // Another agent and another time are not concerned.
-        world.held("helper", "mail");
-        world.clock.advance(Span::from_mins(11));
+        assert!(
+            matches!(next, AdmissionOutcome::Awaiting { batch: true, .. }),
+            "one whole window comes back, and no more"
+        );
+        // Other agents and other times are not affected.
+        world.admit_held("helper", "mail");
+        world.clock.advance(Millis::from_mins(11));
         held(world, "mail 11");
     });
 }
@@ -229,25 +246,25 @@ fn whoever_cancels_without_end_meets_the_window_all_the_same() {
 fn a_denied_batch_still_counts() {
     everywhere(|world| {
         let (_, card) = tripped(world);
-        world.decide(card, Ruling::Choose(Choice::First(0))).unwrap();
+        world.decide(card, ApprovalRuling::Choose(BatchChoice::First(0))).unwrap();
         let next = world.admit(world.mail("clerk", "again"));
-        assert!(matches!(next, Admitted::Awaiting { batch: true, .. }), "{next:?}");
+        assert!(matches!(next, AdmissionOutcome::Awaiting { batch: true, .. }), "{next:?}");
     });
 }
 
 #[test]
 fn a_write_that_trips_the_window_and_is_asked_about_alone_still_pulls_the_others_back() {
     everywhere(|world| {
-        let all: Vec<_> = (0..5).map(|n| world.held("clerk", &format!("mail {n}"))).collect();
+        let all: Vec<_> = (0..5).map(|n| world.admit_held("clerk", &format!("mail {n}"))).collect();
         let mail = Admission { tier: Tier::ApprovalRequired, ..world.mail("clerk", "asked") };
-        let Admitted::Awaiting { approval, batch: false, hold, .. } = world.admit(mail) else { panic!() };
+        let AdmissionOutcome::Awaiting { approval, batch: false, hold, .. } = world.admit(mail) else { panic!() };
         assert_eq!(states(world, &all), ["awaiting_approval"; 5]);
         let open = world.wait(world.store.open_approvals(9)).unwrap();
         let card = open.iter().find(|open| open.id != approval).unwrap();
-        assert_eq!((open.len(), card.subject, card.items), (2, Subject::Batch, 5));
-        world.decide(card.id, Ruling::Choose(Choice::All { seen: 5 })).unwrap();
+        assert_eq!((open.len(), card.subject, card.items), (2, ApprovalSubject::Batch, 5));
+        world.decide(card.id, ApprovalRuling::Choose(BatchChoice::All { seen: 5 })).unwrap();
         assert_eq!((states(world, &all), world.state(hold)), (vec!["held"; 5], "awaiting_approval"));
-        assert_eq!(messages(world, "approval.asked").len(), 2, "each question has its message");
+        assert_eq!(messages(world, "approval.asked").len(), 2, "each approval request has its message");
     });
 }
 
@@ -256,13 +273,13 @@ fn a_yes_covers_only_the_digests_that_were_shown() {
     everywhere(|world| {
         let (all, approval) = tripped(world);
         let shown: Vec<_> = all.iter().map(|id| world.hold(*id).action.digest()).collect();
-        let Admitted::Awaiting { hold: late, .. } = world.admit(world.mail("clerk", "late")) else { panic!() };
-        for choice in [Choice::All { seen: 7 }, Choice::First(7), Choice::These(vec![late])] {
-            let yes = Decision { shown: shown.clone(), ..decision(approval, Ruling::Choose(choice)) };
+        let AdmissionOutcome::Awaiting { hold: late, .. } = world.admit(world.mail("clerk", "late")) else { panic!() };
+        for choice in [BatchChoice::All { seen: 7 }, BatchChoice::First(7), BatchChoice::These(vec![late])] {
+            let yes = DecideApproval { shown: shown.clone(), ..decision(approval, ApprovalRuling::Choose(choice)) };
             assert_eq!(code(world.wait(world.store.decide(yes))), "approval.grown");
         }
         assert_eq!(world.state(late), "awaiting_approval");
-        let yes = Decision { shown, ..decision(approval, Ruling::Choose(Choice::First(6))) };
+        let yes = DecideApproval { shown, ..decision(approval, ApprovalRuling::Choose(BatchChoice::First(6))) };
         world.wait(world.store.decide(yes)).unwrap();
         assert_eq!((states(world, &all), world.state(late)), (vec!["held"; 6], "denied"));
     });
@@ -274,15 +291,24 @@ fn votes_for_fewer_writes_do_not_count_for_more() {
         let (all, approval) = tripped(world);
         let say = |name: &str, choice| {
             let by = Actor::Person(PersonName::new(name).unwrap());
-            let decision = Decision { by, ..decision(approval, Ruling::Choose(choice)) };
+            let decision = DecideApproval { by, ..decision(approval, ApprovalRuling::Choose(choice)) };
             world.wait(world.store.decide_jointly(decision, 2)).unwrap()
         };
-        assert!(matches!(say("ana", Choice::All { seen: 6 }), Joint::Waiting { have: 1, .. }));
+        assert!(matches!(say("ana", BatchChoice::All { seen: 6 }), JointDecisionOutcome::Waiting { have: 1, .. }));
         world.admit(world.mail("clerk", "one more"));
-        assert!(matches!(say("dan", Choice::All { seen: 7 }), Joint::Waiting { have: 1, .. }), "ana saw six");
-        assert!(matches!(say("eve", Choice::First(3)), Joint::Waiting { have: 1, .. }), "neither agreed to three");
+        assert!(
+            matches!(say("dan", BatchChoice::All { seen: 7 }), JointDecisionOutcome::Waiting { have: 1, .. }),
+            "ana saw six"
+        );
+        assert!(
+            matches!(say("eve", BatchChoice::First(3)), JointDecisionOutcome::Waiting { have: 1, .. }),
+            "neither agreed to three"
+        );
         assert_eq!(states(world, &all), ["awaiting_approval"; 6]);
-        assert!(matches!(say("ana", Choice::All { seen: 7 }), Joint::Settled(Decided::Now { .. })));
+        assert!(matches!(
+            say("ana", BatchChoice::All { seen: 7 }),
+            JointDecisionOutcome::Settled(DecisionOutcome::Now { .. })
+        ));
         assert_eq!(states(world, &all), ["held"; 6]);
     });
 }
@@ -296,15 +322,15 @@ fn a_letter_covers_the_writes_it_showed_and_a_question_is_shown_again_while_it_i
         let before = card().items;
         let letter = world.wait(store.open_delivery(approval, ("telegram", "1"), [1; 32], &before)).unwrap();
         world.admit(world.mail("clerk", "one more"));
-        let kept = world.wait(store.delivery_with([1; 32])).unwrap().unwrap();
+        let kept = world.wait(store.delivery_by_secret([1; 32])).unwrap().unwrap();
         assert_eq!((kept.covers(&before), kept.covers(&card().items), letter.items), (6, 6, 6));
         let mut other = card().items;
         other.swap(0, 6);
-        assert_eq!(kept.covers(&other), 0, "a letter that showed other writes covers none");
+        assert_eq!(kept.covers(&other), 0, "a message that showed other writes covers none");
         let again = || world.wait(store.show_again(approval, MessageId::mint(world.ids.as_ref()))).unwrap();
         again();
         assert_eq!(messages(world, "approval.asked").len(), 2);
-        world.decide(approval, Ruling::Deny { note: None }).unwrap();
+        world.decide(approval, ApprovalRuling::Deny { note: None }).unwrap();
         again();
         assert_eq!(messages(world, "approval.asked").len(), 2, "what is decided is not shown again");
     });

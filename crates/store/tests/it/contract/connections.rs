@@ -1,11 +1,14 @@
-//! Connected services: how they stand, and what follows from it.
+//! Connected services: their states, and the consequences.
 
 use serde_json::json;
 use sluice_core::ServiceName;
 use sluice_core::connection::{ConnectionState, ConnectionStep};
 use sluice_core::ids::MessageId;
-use sluice_store::{AlertFilter, Claimed, ConnectionMove, Moved, NewConnection, Scope, Severity, StoreError};
-use sluice_testkit::World;
+use sluice_store::{
+    AlertFilter, BeginConnection, FreezeTarget, MessageSeverity, MoveConnection, MovedConnection, StoreError,
+    WriteClaimOutcome,
+};
+use sluice_testkit::TestStore;
 
 use crate::engines::{WINDOW, code, everywhere, operator, recorded, service};
 
@@ -13,8 +16,8 @@ fn name(text: &str) -> ServiceName {
     ServiceName::new(text).unwrap()
 }
 
-fn begin(world: &World, connection: &str) -> Result<ConnectionState, StoreError> {
-    let new = NewConnection {
+fn begin(world: &TestStore, connection: &str) -> Result<ConnectionState, StoreError> {
+    let new = BeginConnection {
         name: name(connection),
         adapter: "gmail".into(),
         service: service("email"),
@@ -25,11 +28,11 @@ fn begin(world: &World, connection: &str) -> Result<ConnectionState, StoreError>
     world.wait(world.store.begin_connection(new)).map(|row| row.state)
 }
 
-fn step(world: &World, connection: &str, step: ConnectionStep, n: u128) -> Result<Moved, StoreError> {
+fn step(world: &TestStore, connection: &str, step: ConnectionStep, n: u128) -> Result<MovedConnection, StoreError> {
     let account = (step == ConnectionStep::SignedIn).then(|| "me@example.com".to_owned());
     let message = MessageId::from_bits(n);
     let by = operator();
-    world.wait(world.store.move_connection(ConnectionMove {
+    world.wait(world.store.move_connection(MoveConnection {
         name: name(connection),
         step,
         reason: None,
@@ -69,9 +72,9 @@ fn a_refused_credential_freezes_the_service_and_tells_people_once() {
         let alerts = world.wait(world.store.alerts(AlertFilter::default(), None, 10)).unwrap();
         assert_eq!(alerts.len(), 1);
         assert_eq!(alerts[0].message.topic, "connection.needs_reauth");
-        assert_eq!(alerts[0].message.severity, Severity::Critical);
+        assert_eq!(alerts[0].message.severity, MessageSeverity::Critical);
         let frozen = world.wait(world.store.freezes()).unwrap();
-        assert_eq!((frozen.len(), &frozen[0].scope), (1, &Scope::Service(service("email"))));
+        assert_eq!((frozen.len(), &frozen[0].scope), (1, &FreezeTarget::Service(service("email"))));
         step(world, "gmail", ConnectionStep::SignedIn, 4).unwrap();
         assert_eq!(world.wait(world.store.freezes()).unwrap(), [], "signed in again, it goes on");
     });
@@ -82,7 +85,7 @@ fn a_brake_that_a_person_pulled_is_not_let_go_by_a_connection() {
     everywhere(|world| {
         begin(world, "gmail").unwrap();
         step(world, "gmail", ConnectionStep::SignedIn, 1).unwrap();
-        let scope = Scope::Service(service("email"));
+        let scope = FreezeTarget::Service(service("email"));
         world.wait(world.store.freeze(scope, operator(), "something is odd".into())).unwrap();
         step(world, "gmail", ConnectionStep::Pause, 2).unwrap();
         step(world, "gmail", ConnectionStep::Resume, 3).unwrap();
@@ -100,7 +103,7 @@ fn a_freeze_on_a_service_whose_connection_stands_still_outlives_its_going_on() {
             begin(world, "gmail").unwrap();
             step(world, "gmail", ConnectionStep::SignedIn, 1).unwrap();
             step(world, "gmail", stop, 2).unwrap();
-            let scope = Scope::Service(service("email"));
+            let scope = FreezeTarget::Service(service("email"));
             world.wait(world.store.freeze(scope.clone(), operator(), "stop".into())).unwrap();
             let stands = world.wait(world.store.freezes()).unwrap();
             assert_eq!(stands.iter().filter(|freeze| freeze.brake.is_some()).count(), 1);
@@ -110,7 +113,7 @@ fn a_freeze_on_a_service_whose_connection_stands_still_outlives_its_going_on() {
             assert_eq!((stands.len(), stands[0].reason.as_str()), (1, "stop"));
             assert_eq!(code(world.wait(world.store.admit(world.mail("clerk", "new")))), "freeze.active");
             world.wait(world.store.unfreeze(scope, operator())).unwrap();
-            world.held("clerk", "new");
+            world.admit_held("clerk", "new");
         });
     }
 }
@@ -120,11 +123,11 @@ fn the_brake_of_a_connection_is_its_own_and_nobody_unfreezes_it() {
     everywhere(|world| {
         begin(world, "gmail").unwrap();
         step(world, "gmail", ConnectionStep::SignedIn, 1).unwrap();
-        world.held("clerk", "hello");
+        world.admit_held("clerk", "hello");
         world.clock.advance(WINDOW);
-        let listed = world.wait(world.store.due(world.now(), 9)).unwrap();
+        let listed = world.wait(world.store.due_holds(world.now(), 9)).unwrap();
         step(world, "gmail", ConnectionStep::Pause, 2).unwrap();
-        let scope = Scope::Service(service("email"));
+        let scope = FreezeTarget::Service(service("email"));
         assert_eq!(code(world.wait(world.store.unfreeze(scope.clone(), operator()))), "service.stopped");
         assert_eq!(code(world.wait(world.store.admit(world.mail("clerk", "new")))), "service.stopped");
         world.wait(world.store.freeze(scope.clone(), operator(), "stop".into())).unwrap();
@@ -132,7 +135,7 @@ fn the_brake_of_a_connection_is_its_own_and_nobody_unfreezes_it() {
         world.wait(world.store.unfreeze(scope, operator())).unwrap();
         assert_eq!(world.claim_due(), [], "it is not listed");
         let claimed = world.wait(world.store.claim(world.claims(&listed))).unwrap();
-        assert_eq!(claimed, [Claimed::Frozen(listed[0].id)], "and no try is burnt");
+        assert_eq!(claimed, [WriteClaimOutcome::Frozen(listed[0].id)], "and no attempt is used up");
         step(world, "gmail", ConnectionStep::Resume, 3).unwrap();
         assert_eq!(world.claim_due().len(), 1);
     });
@@ -141,7 +144,7 @@ fn the_brake_of_a_connection_is_its_own_and_nobody_unfreezes_it() {
 #[test]
 fn what_was_ended_begins_anew_as_anybodys_account_and_what_goes_on_keeps_its_own() {
     everywhere(|world| {
-        let account = |world: &World| world.wait(world.store.connections()).unwrap()[0].account.clone();
+        let account = |world: &TestStore| world.wait(world.store.connections()).unwrap()[0].account.clone();
         begin(world, "gmail").unwrap();
         step(world, "gmail", ConnectionStep::SignedIn, 1).unwrap();
         begin(world, "gmail").unwrap();

@@ -1,10 +1,10 @@
-//! Ways out: counted together, across restarts and nodes.
+//! Egress connections: counted together, across restarts and nodes.
 
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_core::ids::ConnectionName;
-use sluice_core::throttle::{BreakerConfig, Limits, Stop};
-use sluice_store::{Heard, Take, Taken, Unused};
-use sluice_testkit::World;
+use sluice_core::throttle::{BreakerConfig, ConnectionLimits, ThrottleReason};
+use sluice_store::{EgressQuotaOutcome, RecordServiceReply, TakeEgressQuota, UnusedEgressQuota};
+use sluice_testkit::TestStore;
 
 use crate::engines::{across_restarts, agent, code, everywhere, message, messages, operator, recorded, with_two_nodes};
 
@@ -12,32 +12,37 @@ pub fn web() -> ConnectionName {
     ConnectionName::new("web").unwrap()
 }
 
-pub fn take(world: &World, limits: Limits, wanted: u32) -> Taken {
+pub fn take(world: &TestStore, limits: ConnectionLimits, wanted: u32) -> EgressQuotaOutcome {
     take_giving_back(world, limits, wanted, None)
 }
 
-fn take_giving_back(world: &World, limits: Limits, wanted: u32, unused: Option<Unused>) -> Taken {
+fn take_giving_back(
+    world: &TestStore,
+    limits: ConnectionLimits,
+    wanted: u32,
+    unused: Option<UnusedEgressQuota>,
+) -> EgressQuotaOutcome {
     let breaker = BreakerConfig::default();
-    let take = Take { connection: web(), limits, wanted, breaker, unused, message: message(world) };
-    world.wait(world.store.egress_take(take)).unwrap()
+    let take = TakeEgressQuota { connection: web(), limits, wanted, breaker, unused, message: message(world) };
+    world.wait(world.store.take_egress_quota(take)).unwrap()
 }
 
-fn granted(world: &World) -> u32 {
-    match take(world, Limits::default(), 1) {
-        Taken::Granted { many, .. } => many,
-        Taken::Refused { .. } => 0,
+fn granted(world: &TestStore) -> u32 {
+    match take(world, ConnectionLimits::default(), 1) {
+        EgressQuotaOutcome::Granted { many, .. } => many,
+        EgressQuotaOutcome::Refused { .. } => 0,
     }
 }
 
-fn stop(world: &World) -> Option<Stop> {
-    match take(world, Limits::default(), 1) {
-        Taken::Granted { .. } => None,
-        Taken::Refused { stop, .. } => Some(stop),
+fn stop(world: &TestStore) -> Option<ThrottleReason> {
+    match take(world, ConnectionLimits::default(), 1) {
+        EgressQuotaOutcome::Granted { .. } => None,
+        EgressQuotaOutcome::Refused { stop, .. } => Some(stop),
     }
 }
 
-pub fn heard(world: &World, status: u16) {
-    let heard = Heard {
+pub fn heard(world: &TestStore, status: u16) {
+    let heard = RecordServiceReply {
         connection: web(),
         status: Some(status),
         retry_after: None,
@@ -45,7 +50,7 @@ pub fn heard(world: &World, status: u16) {
         breaker: BreakerConfig::default(),
         message: message(world),
     };
-    world.wait(world.store.egress_heard(heard)).unwrap();
+    world.wait(world.store.record_service_reply(heard)).unwrap();
 }
 
 #[test]
@@ -56,7 +61,9 @@ fn ten_fit_a_minute_and_a_restart_forgets_none() {
         drop(world);
         let world = place.open("gw-1");
         assert_eq!((0..6).map(|_| granted(&world)).sum::<u32>(), 4);
-        let Taken::Refused { stop: Stop::Minute, again: Some(again) } = take(&world, Limits::default(), 1) else {
+        let EgressQuotaOutcome::Refused { stop: ThrottleReason::Minute, again: Some(again) } =
+            take(&world, ConnectionLimits::default(), 1)
+        else {
             panic!("the eleventh went out")
         };
         place.clock.advance(again.since(world.now()));
@@ -71,19 +78,19 @@ fn a_hundred_fit_an_hour_and_two_hundred_altogether_until_a_person_looks() {
         let mut went = 0;
         for _ in 0..20 {
             went += (0..10).map(|_| granted(world)).sum::<u32>();
-            world.clock.advance(Span::from_secs(61));
+            world.clock.advance(Millis::from_secs(61));
         }
         assert_eq!(went, 100);
-        world.clock.advance(Span::from_hours(1));
+        world.clock.advance(Millis::from_hours(1));
         for _ in 0..12 {
             went += (0..10).map(|_| granted(world)).sum::<u32>();
-            world.clock.advance(Span::from_secs(61));
+            world.clock.advance(Millis::from_secs(61));
         }
         assert_eq!(went, 200);
-        world.clock.advance(Span::from_hours(5));
-        assert_eq!(stop(world), Some(Stop::Burn));
-        assert_eq!(stop(world), Some(Stop::Burn));
-        assert_eq!(messages(world, "egress.burned").len(), 1, "people are told once");
+        world.clock.advance(Millis::from_hours(5));
+        assert_eq!(stop(world), Some(ThrottleReason::Burn));
+        assert_eq!(stop(world), Some(ThrottleReason::Burn));
+        assert_eq!(messages(world, "egress.burned").len(), 1, "people are notified once");
         assert_eq!(code(world.wait(world.store.egress_reset(web(), agent("clerk")))), "approval.not_an_approver");
         world.wait(world.store.egress_reset(web(), operator())).unwrap();
         assert_eq!(granted(world), 1);
@@ -94,10 +101,10 @@ fn a_hundred_fit_an_hour_and_two_hundred_altogether_until_a_person_looks() {
 #[test]
 fn several_are_granted_at_once_and_all_of_them_are_counted() {
     everywhere(|world| {
-        let wide = Limits { per_minute: Some(100), per_hour: None, burn: None };
+        let wide = ConnectionLimits { per_minute: Some(100), per_hour: None, burn: None };
         let many = |wanted| match take(world, wide, wanted) {
-            Taken::Granted { many, .. } => many,
-            Taken::Refused { .. } => 0,
+            EgressQuotaOutcome::Granted { many, .. } => many,
+            EgressQuotaOutcome::Refused { .. } => 0,
         };
         assert_eq!([many(64), many(64), many(64)], [64, 36, 0]);
         let states = world.wait(world.store.egress_states(world.now())).unwrap();
@@ -113,15 +120,15 @@ fn three_refusals_close_the_way_for_all_until_one_request_got_through() {
             assert_eq!(granted(&world), 1);
             heard(&world, 429);
         }
-        assert!(matches!(stop(&world), Some(Stop::Open { .. })));
+        assert!(matches!(stop(&world), Some(ThrottleReason::Open { .. })));
         assert_eq!((messages(&world, "egress.opened").len(), recorded(&world, "egress.opened")), (1, 1));
         drop(world);
         let world = place.open("gw-1");
-        place.clock.advance(Span::from_secs(29));
-        assert!(matches!(stop(&world), Some(Stop::Open { .. })), "a restart opens nothing");
-        place.clock.advance(Span::from_secs(1));
+        place.clock.advance(Millis::from_secs(29));
+        assert!(matches!(stop(&world), Some(ThrottleReason::Open { .. })), "a restart opens nothing");
+        place.clock.advance(Millis::from_secs(1));
         assert_eq!(granted(&world), 1);
-        assert!(matches!(stop(&world), Some(Stop::Probing { .. })));
+        assert!(matches!(stop(&world), Some(ThrottleReason::Probing { .. })));
         heard(&world, 200);
         assert_eq!(stop(&world), None);
         assert_eq!(recorded(&world, "egress.closed"), 1);
@@ -137,31 +144,33 @@ fn two_nodes_share_one_count_and_one_breaker() {
         for world in [one, two, one] {
             heard(world, 429);
         }
-        assert!(matches!(stop(two), Some(Stop::Open { .. })));
+        assert!(matches!(stop(two), Some(ThrottleReason::Open { .. })));
     });
 }
 
 #[test]
 fn leave_that_was_not_used_is_given_back_and_what_a_person_reset_is_not_taken_out_again() {
     everywhere(|world| {
-        let wide = Limits { per_minute: None, per_hour: None, burn: None };
+        let wide = ConnectionLimits { per_minute: None, per_hour: None, burn: None };
         let used = || {
             let states = world.wait(world.store.egress_states(world.now())).unwrap();
             (states[0].used.minute, states[0].used.hour, states[0].used.burned)
         };
-        let Taken::Granted { many: 20, taken_at, .. } = take(world, wide, 20) else { panic!("nothing is limited") };
+        let EgressQuotaOutcome::Granted { many: 20, taken_at, .. } = take(world, wide, 20) else {
+            panic!("nothing is limited")
+        };
         assert_eq!(used(), (20, 20, 20), "counted before anything leaves: a crash now counts too many, never too few");
-        world.clock.advance(Span::from_secs(2));
-        let unused = Some(Unused { taken_at, many: 19 });
-        assert!(matches!(take_giving_back(world, wide, 1, unused), Taken::Granted { many: 1, .. }));
+        world.clock.advance(Millis::from_secs(2));
+        let unused = Some(UnusedEgressQuota { taken_at, many: 19 });
+        assert!(matches!(take_giving_back(world, wide, 1, unused), EgressQuotaOutcome::Granted { many: 1, .. }));
         assert_eq!(used(), (2, 2, 2), "one was made before, one now");
-        // Somebody looked meanwhile: the slot is gone, and with it what could be taken out.
-        let Taken::Granted { taken_at, .. } = take(world, wide, 20) else { panic!("nothing is limited") };
+        // A person reset the counts meanwhile: the slot is gone, and nothing can be subtracted from it.
+        let EgressQuotaOutcome::Granted { taken_at, .. } = take(world, wide, 20) else { panic!("nothing is limited") };
         world.wait(world.store.egress_reset(web(), operator())).unwrap();
-        world.clock.advance(Span::from_secs(1));
+        world.clock.advance(Millis::from_secs(1));
         take(world, wide, 3);
-        world.clock.advance(Span::from_secs(1));
-        take_giving_back(world, wide, 1, Some(Unused { taken_at, many: 19 }));
+        world.clock.advance(Millis::from_secs(1));
+        take_giving_back(world, wide, 1, Some(UnusedEgressQuota { taken_at, many: 19 }));
         assert_eq!(used(), (4, 4, 4), "never fewer than were made");
     });
 }
@@ -169,13 +178,16 @@ fn leave_that_was_not_used_is_given_back_and_what_a_person_reset_is_not_taken_ou
 #[test]
 fn a_reset_and_a_refusal_keep_what_was_given_back() {
     everywhere(|world| {
-        let wide = Limits { per_minute: Some(30), per_hour: None, burn: None };
-        let Taken::Granted { many: 20, taken_at, .. } = take(world, wide, 20) else { panic!("20 of 30") };
+        let wide = ConnectionLimits { per_minute: Some(30), per_hour: None, burn: None };
+        let EgressQuotaOutcome::Granted { many: 20, taken_at, .. } = take(world, wide, 20) else { panic!("20 of 30") };
         for _ in 0..3 {
             heard(world, 429);
         }
-        let refused = take_giving_back(world, wide, 1, Some(Unused { taken_at, many: 15 }));
-        assert!(matches!(refused, Taken::Refused { stop: Stop::Open { .. }, .. }), "{refused:?}");
+        let refused = take_giving_back(world, wide, 1, Some(UnusedEgressQuota { taken_at, many: 15 }));
+        assert!(
+            matches!(refused, EgressQuotaOutcome::Refused { stop: ThrottleReason::Open { .. }, .. }),
+            "{refused:?}"
+        );
         let states = world.wait(world.store.egress_states(world.now())).unwrap();
         assert_eq!((states[0].used.hour, states[0].used.burned), (5, 5));
     });

@@ -1,15 +1,18 @@
-//! What is withheld, what sessions were shown, and what people's yeses make known.
+//! Withheld items, what sessions were shown, and the targets that approvals make known.
 
-use sluice_core::approval::Answer;
-use sluice_core::audit::{Entry, Sealed};
-use sluice_core::batch::Window;
+use sluice_core::approval::ApprovalAnswer;
+use sluice_core::audit::{AuditEntry, SealedAuditEntry};
+use sluice_core::batch::SlidingWindow;
 use sluice_core::ids::{FindingId, MessageId, SessionId};
-use sluice_core::policy::Origin;
-use sluice_core::target::{Met, Traced};
-use sluice_core::{AgentName, CallId, NodeName, ServiceName, Span, Tier};
-use sluice_store::{Admission, Admitted, Closed, Ending, Finding, Observation, Rate, Ruling, SealedContent};
-use sluice_testkit::World;
-use sluice_testkit::world::ana;
+use sluice_core::policy::TargetOrigin;
+use sluice_core::target::{TextValueHashes, TracedTarget};
+use sluice_core::{AgentName, CallId, Millis, NodeName, ServiceName, Tier};
+use sluice_store::{
+    Admission, AdmissionOutcome, ApprovalRuling, CallEnding, CloseCall, RateLimitCounter, SealedContent,
+    SessionObservation, WithheldFinding,
+};
+use sluice_testkit::TestStore;
+use sluice_testkit::test_store::ana;
 
 use crate::engines::{agent, code, everywhere, recorded};
 
@@ -17,8 +20,8 @@ fn clerk() -> AgentName {
     AgentName::new("clerk").unwrap()
 }
 
-fn withhold(world: &World, session: Option<SessionId>) -> Finding {
-    let finding = Finding {
+fn withhold(world: &TestStore, session: Option<SessionId>) -> WithheldFinding {
+    let finding = WithheldFinding {
         id: FindingId::mint(world.ids.as_ref()),
         found_at: world.now(),
         service: ServiceName::new("network").unwrap(),
@@ -34,7 +37,7 @@ fn withhold(world: &World, session: Option<SessionId>) -> Finding {
         hash: [7; 32],
         content: SealedContent { root: "r1".into(), wrapped: vec![1, 2], sealed: vec![3, 4, 5] },
         released: None,
-        until: world.now() + Span::from_hours(1),
+        until: world.now() + Millis::from_hours(1),
     };
     world.wait(world.store.withhold(finding.clone(), MessageId::mint(world.ids.as_ref()))).unwrap();
     finding
@@ -49,12 +52,12 @@ fn what_is_withheld_taints_its_session_and_only_a_person_lets_it_go() {
         let found = |id| world.wait(world.store.finding(id)).unwrap();
         assert_eq!(found(finding.id), Some(finding.clone()));
         assert!(world.wait(world.store.session(session)).unwrap().unwrap().tainted_at.is_some());
-        assert!(world.wait(world.store.any_tainted(clerk())).unwrap());
-        assert!(!world.wait(world.store.any_tainted(AgentName::new("scout").unwrap())).unwrap());
+        assert!(world.wait(world.store.has_tainted_session(clerk())).unwrap());
+        assert!(!world.wait(world.store.has_tainted_session(AgentName::new("scout").unwrap())).unwrap());
         assert_eq!((recorded(world, "content.withheld"), recorded(world, "session.tainted")), (1, 1));
         let service = || ServiceName::new("network").unwrap();
         let alike = |hash| world.wait(world.store.released_like(service(), hash, world.now())).unwrap();
-        assert_eq!(alike([7; 32]), None, "what nobody released covers nothing");
+        assert_eq!(alike([7; 32]), None, "an item that was not released covers nothing");
         let node = sluice_core::Actor::Node(world.store.node().clone());
         for who in [agent("clerk"), node] {
             let said = world.wait(world.store.release_finding(finding.id, who, String::new()));
@@ -75,9 +78,9 @@ fn what_is_withheld_taints_its_session_and_only_a_person_lets_it_go() {
         world.wait(world.store.rewrap_findings("r1".into(), "r2".into(), moved)).unwrap();
         assert_eq!(world.wait(world.store.findings_under("r1".into())).unwrap().len(), 1);
         assert_eq!(found(finding.id).unwrap().content.wrapped, [9]);
-        world.clock.advance(Span::from_hours(1));
+        world.clock.advance(Millis::from_hours(1));
         world.wait(world.store.prune(world.now(), 100)).unwrap();
-        assert_eq!((found(finding.id), found(open.id)), (None, None), "nothing is kept longer than said");
+        assert_eq!((found(finding.id), found(open.id)), (None, None), "nothing is kept longer than configured");
         let missing = world.wait(world.store.release_finding(finding.id, ana(), String::new()));
         assert_eq!(code(missing.map(drop)), "store.not_found");
     });
@@ -87,13 +90,13 @@ fn what_is_withheld_taints_its_session_and_only_a_person_lets_it_go() {
 fn what_a_session_was_shown_is_kept_as_numbers_of_that_session() {
     everywhere(|world| {
         let session = SessionId::mint(world.ids.as_ref());
-        let met = Met::of("write to evil@example.net", session.bits());
+        let met = TextValueHashes::of("write to evil@example.net", session.bits());
         let id = CallId::mint(world.ids.as_ref());
         let source = "network: evil".to_owned();
-        let observation = Observation { session, id, call: None, source, met: met.clone() };
+        let observation = SessionObservation { session, id, call: None, source, met: met.clone() };
         world.wait(world.store.observe(observation)).unwrap();
-        assert_eq!(world.wait(world.store.observed(session)).unwrap(), [("network: evil".to_owned(), met)]);
-        assert_eq!(world.wait(world.store.observed(SessionId::from_bits(9))).unwrap(), []);
+        assert_eq!(world.wait(world.store.session_observations(session)).unwrap(), [("network: evil".to_owned(), met)]);
+        assert_eq!(world.wait(world.store.session_observations(SessionId::from_bits(9))).unwrap(), []);
         assert_eq!(recorded(world, "session.observed"), 1);
     });
 }
@@ -103,13 +106,13 @@ fn what_an_answer_shows_goes_on_record_with_the_answer_or_not_at_all() {
     everywhere(|world| {
         let session = SessionId::mint(world.ids.as_ref());
         let seen = |call: CallId| {
-            let met = Met::of("write to evil@example.net", session.bits());
+            let met = TextValueHashes::of("write to evil@example.net", session.bits());
             let id = CallId::mint(world.ids.as_ref());
-            Observation { session, id, call: Some(call), source: "mount.good".into(), met }
+            SessionObservation { session, id, call: Some(call), source: "mount.good".into(), met }
         };
-        let window = Window { limit: 1, span: Span::from_hours(1) };
-        let rate = Rate { rule: "a:1".into(), window, on_exceed: Some(Tier::ApprovalRequired) };
-        let answered = |call: CallId| Closed {
+        let window = SlidingWindow { limit: 1, span: Millis::from_hours(1) };
+        let rate = RateLimitCounter { rule: "a:1".into(), window, on_exceed: Some(Tier::ApprovalRequired) };
+        let answered = |call: CallId| CloseCall {
             call,
             agent: clerk(),
             session: Some(session),
@@ -118,7 +121,7 @@ fn what_an_answer_shows_goes_on_record_with_the_answer_or_not_at_all() {
             tier: Some(Tier::Autonomous),
             policy: "p1".into(),
             rule: None,
-            outcome: Ending::Answered,
+            outcome: CallEnding::Answered,
             rates: vec![rate.clone()],
             notify: None,
             door: None,
@@ -129,27 +132,27 @@ fn what_an_answer_shows_goes_on_record_with_the_answer_or_not_at_all() {
             observed: vec![seen(call), seen(call)],
         };
         let [first, second] = [(); 2].map(|()| CallId::mint(world.ids.as_ref()));
-        world.wait(world.store.closed(answered(first))).unwrap();
+        world.wait(world.store.close_call(answered(first))).unwrap();
         let kinds: Vec<String> = world.wait(world.store.call_entries(first)).unwrap().iter().map(kind).collect();
         assert_eq!(kinds, ["session.observed", "session.observed", "call.answered"]);
-        // One too many is not answered, so its session has not seen it either.
-        assert!(world.wait(world.store.closed(answered(second))).is_err());
-        assert_eq!(world.wait(world.store.observed(session)).unwrap().len(), 2);
+        // One call too many is not answered, so its session has not seen it either.
+        assert!(world.wait(world.store.close_call(answered(second))).is_err());
+        assert_eq!(world.wait(world.store.session_observations(session)).unwrap().len(), 2);
         assert_eq!(recorded(world, "session.observed"), 2);
     });
 }
 
-fn kind((_, sealed): &(NodeName, Sealed)) -> String {
-    serde_json::from_slice::<Entry>(&sealed.body).unwrap().fact.kind
+fn kind((_, sealed): &(NodeName, SealedAuditEntry)) -> String {
+    serde_json::from_slice::<AuditEntry>(&sealed.body).unwrap().fact.kind
 }
 
 #[test]
 fn a_yes_to_one_write_makes_its_targets_known_and_a_no_does_not() {
     everywhere(|world| {
-        let traced = |print: &str| Traced {
+        let traced = |print: &str| TracedTarget {
             argument: "to".into(),
             value: "li@x.example".into(),
-            origin: Origin::Seen,
+            origin: TargetOrigin::Seen,
             source: Some("network: evil".into()),
             print: Some(print.into()),
         };
@@ -157,18 +160,18 @@ fn a_yes_to_one_write_makes_its_targets_known_and_a_no_does_not() {
             let mail = world.mail("clerk", text);
             let wanted = Admission { tier: Tier::ApprovalRequired, targets: vec![traced(print)], ..mail };
             match world.wait(world.store.admit(wanted)).unwrap() {
-                Admitted::Awaiting { hold, approval, .. } => (hold, approval),
+                AdmissionOutcome::Awaiting { hold, approval, .. } => (hold, approval),
                 other => panic!("{other:?}"),
             }
         };
         let known = |print: &str| world.wait(world.store.known_targets(clerk(), vec![print.into()])).unwrap();
         let (hold, yes) = ask("one", "aa");
-        assert_eq!(world.wait(world.store.targets_of(hold)).unwrap(), [traced("aa")]);
+        assert_eq!(world.wait(world.store.hold_targets(hold)).unwrap(), [traced("aa")]);
         assert_eq!(known("aa"), Vec::<String>::new());
-        world.decide(yes, Ruling::Allow { answer: Answer::Once, note: None }).unwrap();
+        world.decide(yes, ApprovalRuling::Allow { answer: ApprovalAnswer::Once, note: None }).unwrap();
         assert_eq!(known("aa"), ["aa"]);
         let (_, no) = ask("two", "bb");
-        world.decide(no, Ruling::Deny { note: None }).unwrap();
+        world.decide(no, ApprovalRuling::Deny { note: None }).unwrap();
         assert_eq!(known("bb"), Vec::<String>::new());
     });
 }

@@ -1,9 +1,11 @@
-//! Lists for people: writes, questions, alerts; and the sign of life.
+//! Lists for people: writes, approval requests, alerts; and the heartbeat.
 
 use sluice_core::ids::{MessageId, SessionId};
 use sluice_core::{AgentName, CallId, HoldId};
-use sluice_store::{Admission, AlertFilter, ApprovalFilter, HoldFilter, Message, Ruling, Severity};
-use sluice_testkit::World;
+use sluice_store::{
+    Admission, AlertFilter, ApprovalFilter, ApprovalRuling, HoldFilter, MessageSeverity, OutboxMessage,
+};
+use sluice_testkit::TestStore;
 
 use crate::engines::{
     across_restarts, agent, asked, claimed, code, everywhere, message, operator, recorded, refused, service,
@@ -13,7 +15,7 @@ fn name(name: &str) -> AgentName {
     AgentName::new(name).unwrap()
 }
 
-fn page(world: &World, filter: HoldFilter, after: Option<HoldId>, limit: u32) -> Vec<HoldId> {
+fn page(world: &TestStore, filter: HoldFilter, after: Option<HoldId>, limit: u32) -> Vec<HoldId> {
     let page = world.wait(world.store.holds_page(filter, after, limit)).unwrap();
     page.into_iter().map(|hold| hold.id).collect()
 }
@@ -21,7 +23,7 @@ fn page(world: &World, filter: HoldFilter, after: Option<HoldId>, limit: u32) ->
 #[test]
 fn writes_are_found_by_agent_service_session_and_state_from_either_end() {
     everywhere(|world| {
-        let dead = world.held("clerk", "dead");
+        let dead = world.admit_held("clerk", "dead");
         world.clock.advance(crate::engines::WINDOW);
         let hold = claimed(world);
         world.finish(dead, hold.epoch, refused()).unwrap();
@@ -50,7 +52,7 @@ fn writes_are_found_by_agent_service_session_and_state_from_either_end() {
         let now = world.now();
         let ended = |ended_since| HoldFilter { ended_since: Some(ended_since), ..any() };
         assert_eq!(page(world, ended(now - crate::engines::WINDOW), None, 9), [dead], "only what is over");
-        assert_eq!(page(world, ended(now + sluice_core::Span::from_millis(1)), None, 9), []);
+        assert_eq!(page(world, ended(now + sluice_core::Millis::from_millis(1)), None, 9), []);
     });
 }
 
@@ -76,7 +78,7 @@ fn the_writes_of_a_call_are_found_by_it() {
 fn questions_are_listed_newest_first_by_state_and_agent() {
     everywhere(|world| {
         let ids = [("clerk", "one"), ("scout", "two"), ("clerk", "three")].map(|(who, text)| asked(world, who, text).1);
-        world.decide(ids[0], Ruling::Deny { note: None }).unwrap();
+        world.decide(ids[0], ApprovalRuling::Deny { note: None }).unwrap();
         let page = |state, agent: Option<&str>, after, limit| {
             let filter = ApprovalFilter { state, agent: agent.map(name) };
             let page = world.wait(world.store.approvals_page(filter, after, limit)).unwrap();
@@ -90,15 +92,16 @@ fn questions_are_listed_newest_first_by_state_and_agent() {
     });
 }
 
-fn told(world: &World, severity: Severity) -> Message {
-    Message { id: message(world), topic: "agent.alert".into(), severity, body: serde_json::json!({"n": 1}) }
+fn told(world: &TestStore, severity: MessageSeverity) -> OutboxMessage {
+    OutboxMessage { id: message(world), topic: "agent.alert".into(), severity, body: serde_json::json!({"n": 1}) }
 }
 
 #[test]
 fn alerts_are_listed_newest_first_until_someone_has_seen_to_them() {
     across_restarts(|place| {
         let world = place.open("gw-1");
-        let sent = [Severity::Info, Severity::Critical, Severity::Warning].map(|loud| told(&world, loud));
+        let sent =
+            [MessageSeverity::Info, MessageSeverity::Critical, MessageSeverity::Warning].map(|loud| told(&world, loud));
         for (message, by) in sent.iter().zip([agent("clerk"), agent("scout"), agent("clerk")]) {
             world.wait(world.store.alert(message.clone(), by)).unwrap();
         }
@@ -112,11 +115,11 @@ fn alerts_are_listed_newest_first_until_someone_has_seen_to_them() {
         let all = AlertFilter::default;
         assert_eq!(ids(all(), None, 9), [three, two, one]);
         assert_eq!(ids(all(), Some(three), 1), [two]);
-        assert_eq!(ids(AlertFilter { severity_at_least: Severity::Warning, ..all() }, None, 9), [three, two]);
+        assert_eq!(ids(AlertFilter { severity_at_least: MessageSeverity::Warning, ..all() }, None, 9), [three, two]);
         assert_eq!(ids(AlertFilter { agent: Some(name("clerk")), ..all() }, None, 9), [three, one], "the first sender");
         world.wait(world.store.acknowledge(two, operator())).unwrap();
         let at = world.now();
-        place.clock.advance(sluice_core::Span::from_secs(1));
+        place.clock.advance(sluice_core::Millis::from_secs(1));
         world.wait(world.store.acknowledge(two, agent("scout"))).unwrap();
         assert_eq!(ids(AlertFilter { open_only: true, ..all() }, None, 9), [three, one]);
         let seen = page(all(), Some(three), 1).remove(0);
@@ -135,7 +138,7 @@ fn alerts_are_listed_newest_first_until_someone_has_seen_to_them() {
 #[test]
 fn an_agent_acknowledges_its_own_alerts_only() {
     everywhere(|world| {
-        let (own, theirs) = (told(world, Severity::Critical), told(world, Severity::Critical));
+        let (own, theirs) = (told(world, MessageSeverity::Critical), told(world, MessageSeverity::Critical));
         world.wait(world.store.alert(own.clone(), agent("clerk"))).unwrap();
         world.wait(world.store.alert(theirs.clone(), agent("scout"))).unwrap();
         let (_, _) = asked(world, "clerk", "the gateway's own");
@@ -155,13 +158,13 @@ fn an_agent_acknowledges_its_own_alerts_only() {
 fn a_beat_moves_the_time_a_node_was_last_alive_and_leaves_no_entry() {
     across_restarts(|place| {
         let world = place.open("gw-1");
-        world.wait(world.store.started("0.1.0")).unwrap();
-        place.clock.advance(sluice_core::Span::from_mins(3));
+        world.wait(world.store.record_start("0.1.0")).unwrap();
+        place.clock.advance(sluice_core::Millis::from_mins(3));
         let before = crate::checker::entries(&world).len();
-        world.wait(world.store.beat()).unwrap();
+        world.wait(world.store.record_heartbeat()).unwrap();
         let beat = world.now();
         assert_eq!(crate::checker::entries(&world).len(), before);
-        place.clock.advance(sluice_core::Span::from_mins(3));
+        place.clock.advance(sluice_core::Millis::from_mins(3));
         drop(world);
         let world = place.open("gw-1");
         assert_eq!(world.store.last_alive(), Some(beat));

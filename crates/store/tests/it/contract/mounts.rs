@@ -2,8 +2,10 @@
 
 use sluice_core::ids::MessageId;
 use sluice_core::{Actor, AgentName};
-use sluice_store::{AlertFilter, Effects, PinnedTool, SeenTool, Severity, WaitsFor, definition_digest};
-use sluice_testkit::World;
+use sluice_store::{
+    AlertFilter, MessageSeverity, PinnedTool, SeenTool, ToolEffectClaim, ToolReviewReason, definition_digest,
+};
+use sluice_testkit::TestStore;
 
 use crate::engines::{across_restarts, code, everywhere, operator, recorded};
 
@@ -11,16 +13,16 @@ fn seen(tool: &str, definition: &str) -> SeenTool {
     SeenTool { tool: tool.into(), definition: definition.into(), suspicious: false }
 }
 
-fn note(world: &World, n: u128, list: &[SeenTool]) -> Vec<PinnedTool> {
-    world.wait(world.store.note_mount("git", list.to_vec(), MessageId::from_bits(n))).unwrap()
+fn note(world: &TestStore, n: u128, list: &[SeenTool]) -> Vec<PinnedTool> {
+    world.wait(world.store.record_mount_tools("git", list.to_vec(), MessageId::from_bits(n))).unwrap()
 }
 
-fn why(pins: &[PinnedTool], tool: &str) -> Option<WaitsFor> {
+fn why(pins: &[PinnedTool], tool: &str) -> Option<ToolReviewReason> {
     pins.iter().find(|pin| pin.tool == tool).unwrap().waiting.as_ref().map(|(_, why, _)| *why)
 }
 
-fn alerts(world: &World) -> usize {
-    let filter = AlertFilter { open_only: true, severity_at_least: Severity::Warning, agent: None };
+fn alerts(world: &TestStore) -> usize {
+    let filter = AlertFilter { open_only: true, severity_at_least: MessageSeverity::Warning, agent: None };
     world.wait(world.store.alerts(filter, None, 100)).unwrap().len()
 }
 
@@ -33,19 +35,19 @@ fn what_is_said_at_first_is_pinned_and_whatever_differs_later_waits() {
         let pins = note(world, 2, &[seen("status", "{\"a\":2}"), seen("commit", "{\"b\":1}"), seen("push", "{}")]);
         assert_eq!(
             (why(&pins, "status"), why(&pins, "commit"), why(&pins, "push")),
-            (Some(WaitsFor::Changed), None, Some(WaitsFor::New))
+            (Some(ToolReviewReason::Changed), None, Some(ToolReviewReason::New))
         );
         assert_eq!((recorded(world, "mount.changed"), alerts(world)), (1, 1));
-        // The same again is no news.
+        // The same definitions again are not new.
         assert_eq!(note(world, 3, &[seen("status", "{\"a\":2}"), seen("push", "{}")]).len(), 3);
         assert_eq!((recorded(world, "mount.changed"), alerts(world)), (1, 1));
-        // One that keeps changing while it waits is written down, and people are not told again.
+        // A definition that keeps changing while it waits is stored, and people are not notified again.
         assert_eq!(
             why(&note(world, 5, &[seen("status", "{\"a\":3}"), seen("push", "{}")]), "status"),
-            Some(WaitsFor::Changed)
+            Some(ToolReviewReason::Changed)
         );
         assert_eq!((recorded(world, "mount.changed"), alerts(world)), (2, 1));
-        // Back to what was accepted: nothing waits.
+        // Back to the accepted definition: nothing waits.
         assert_eq!(why(&note(world, 4, &[seen("status", "{\"a\":1}")]), "status"), None);
         assert_eq!(world.wait(world.store.mount_tools("other")).unwrap(), []);
     });
@@ -56,7 +58,7 @@ fn what_looks_like_an_attack_waits_even_at_first() {
     everywhere(|world| {
         let evil = SeenTool { suspicious: true, ..seen("evil", "{\"e\":1}") };
         let pins = note(world, 1, &[seen("status", "{}"), evil]);
-        assert_eq!((why(&pins, "status"), why(&pins, "evil")), (None, Some(WaitsFor::Suspicious)));
+        assert_eq!((why(&pins, "status"), why(&pins, "evil")), (None, Some(ToolReviewReason::Suspicious)));
         assert!(pins.iter().find(|pin| pin.tool == "evil").unwrap().accepted.is_none());
     });
 }
@@ -68,7 +70,7 @@ fn a_yes_is_bound_to_what_was_shown_and_is_a_persons() {
         note(world, 2, &[seen("status", "{\"a\":2}")]);
         let accept = |tool: &str, text: &str, by: Actor| {
             let tools = vec![(tool.to_owned(), definition_digest(text))];
-            world.wait(world.store.accept_mount("git", tools, Effects::Unsaid, by))
+            world.wait(world.store.accept_mount("git", tools, ToolEffectClaim::Unsaid, by))
         };
         let agent = Actor::Agent(AgentName::new("clerk").unwrap());
         assert_eq!(code(accept("status", "{\"a\":2}", agent)), "approval.not_an_approver");
@@ -89,7 +91,7 @@ fn pins_outlive_a_restart() {
         note(&world, 1, &[seen("status", "{\"a\":1}")]);
         drop(world);
         let world = place.open("gw-1");
-        assert_eq!(why(&note(&world, 2, &[seen("status", "{\"a\":2}")]), "status"), Some(WaitsFor::Changed));
+        assert_eq!(why(&note(&world, 2, &[seen("status", "{\"a\":2}")]), "status"), Some(ToolReviewReason::Changed));
         world
     });
 }
@@ -99,32 +101,32 @@ fn a_tool_reads_only_by_a_persons_word_and_a_change_takes_it_back() {
     everywhere(|world| {
         let first = note(world, 1, &[seen("status", "{\"a\":1}")]);
         assert!(first[0].read_only.is_none(), "the server's word is not enough");
-        let accept = |text: &str, effects: Effects, by: Actor| {
+        let accept = |text: &str, effects: ToolEffectClaim, by: Actor| {
             let tools = vec![("status".to_owned(), definition_digest(text))];
             world.wait(world.store.accept_mount("git", tools, effects, by))
         };
         let reads = || world.wait(world.store.mount_tools("git")).unwrap()[0].read_only.clone().map(|(by, _)| by);
         let agent = Actor::Agent(AgentName::new("clerk").unwrap());
-        assert_eq!(code(accept("{\"a\":1}", Effects::ReadOnly, agent)), "approval.not_an_approver");
-        assert_eq!(code(accept("{\"a\":9}", Effects::ReadOnly, operator())), "store.conflict");
+        assert_eq!(code(accept("{\"a\":1}", ToolEffectClaim::ReadOnly, agent)), "approval.not_an_approver");
+        assert_eq!(code(accept("{\"a\":9}", ToolEffectClaim::ReadOnly, operator())), "store.conflict");
         assert_eq!(reads(), None);
-        accept("{\"a\":1}", Effects::ReadOnly, operator()).unwrap();
+        accept("{\"a\":1}", ToolEffectClaim::ReadOnly, operator()).unwrap();
         assert_eq!(reads().as_deref(), Some("operator:olga"));
         assert_eq!((recorded(world, "mount.read_only"), recorded(world, "mount.accepted")), (1, 0));
-        // Said again exactly so: it stays. Said otherwise, even for a moment: it is gone.
+        // The same definition again: the mark stays. A different one, even for a moment: the mark is removed.
         assert!(note(world, 2, &[seen("status", "{\"a\":1}")])[0].read_only.is_some());
         assert!(note(world, 3, &[seen("status", "{\"a\":2}")])[0].read_only.is_none());
         assert!(note(world, 4, &[seen("status", "{\"a\":1}")])[0].read_only.is_none());
         assert_eq!(reads(), None);
-        // What waits is accepted as a write unless the same word says otherwise.
+        // A waiting definition is accepted as a write unless the same decision says otherwise.
         note(world, 5, &[seen("status", "{\"a\":2}")]);
-        accept("{\"a\":2}", Effects::Unsaid, operator()).unwrap();
+        accept("{\"a\":2}", ToolEffectClaim::Unsaid, operator()).unwrap();
         assert_eq!(reads(), None);
         note(world, 6, &[seen("status", "{\"a\":3}")]);
-        accept("{\"a\":3}", Effects::ReadOnly, operator()).unwrap();
+        accept("{\"a\":3}", ToolEffectClaim::ReadOnly, operator()).unwrap();
         assert!(reads().is_some());
-        accept("{\"a\":3}", Effects::Write, operator()).unwrap();
+        accept("{\"a\":3}", ToolEffectClaim::Write, operator()).unwrap();
         assert_eq!((reads(), recorded(world, "mount.writes")), (None, 1));
-        assert_eq!(code(accept("{\"a\":3}", Effects::Unsaid, operator())), "store.not_found");
+        assert_eq!(code(accept("{\"a\":3}", ToolEffectClaim::Unsaid, operator())), "store.not_found");
     });
 }

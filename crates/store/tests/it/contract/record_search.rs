@@ -1,24 +1,24 @@
-//! The record, searched: filters, pages, bounds; and the content of a connection that ended.
+//! Searching the audit log: filters, pages, bounds; and the content of a connection that ended.
 
 use serde_json::json;
 use sluice_core::ids::SessionId;
-use sluice_core::policy::Pattern;
+use sluice_core::policy::CapabilityPattern;
 use sluice_core::read_trace::{ReadTrace, keyed_hash};
-use sluice_core::{AgentName, CallId, CapabilityName, Span};
-use sluice_store::{Closed, Ending, RecordFilter, SessionReads};
-use sluice_testkit::World;
+use sluice_core::{AgentName, CallId, CapabilityName, Millis};
+use sluice_store::{AuditEntryFilter, CallEnding, CloseCall, ListSessionReads};
+use sluice_testkit::TestStore;
 
 use crate::engines::everywhere;
 
 const KEY: [u8; 32] = [3; 32];
 
-/// A read that gave these ids, on record.
-fn read(world: &World, agent: &str, capability: &str, ids: &[&str]) -> CallId {
+/// Records a read that returned these ids.
+fn read(world: &TestStore, agent: &str, capability: &str, ids: &[&str]) -> CallId {
     let name: CapabilityName = capability.parse().unwrap();
     let items: Vec<_> = ids.iter().map(|id| json!({"id": id, "text": "CANARY"})).collect();
     let arguments = json!({"query": "salary"});
     let trace = ReadTrace::of(&KEY, &name, arguments.as_object().unwrap(), &json!({"items": items}));
-    let case = Closed {
+    let case = CloseCall {
         call: CallId::mint(world.ids.as_ref()),
         agent: AgentName::new(agent).unwrap(),
         session: Some(SessionId::from_bits(5)),
@@ -27,7 +27,7 @@ fn read(world: &World, agent: &str, capability: &str, ids: &[&str]) -> CallId {
         tier: None,
         policy: "p1".into(),
         rule: None,
-        outcome: Ending::Answered,
+        outcome: CallEnding::Answered,
         rates: Vec::new(),
         notify: None,
         door: None,
@@ -38,19 +38,19 @@ fn read(world: &World, agent: &str, capability: &str, ids: &[&str]) -> CallId {
         read: Some(trace),
     };
     let call = case.call;
-    world.wait(world.store.closed(case)).unwrap();
-    world.clock.advance(Span::from_secs(1));
+    world.wait(world.store.close_call(case)).unwrap();
+    world.clock.advance(Millis::from_secs(1));
     call
 }
 
-fn filter() -> RecordFilter {
-    RecordFilter { limit: 100, bound: 10_000, ..RecordFilter::default() }
+fn filter() -> AuditEntryFilter {
+    AuditEntryFilter { limit: 100, bound: 10_000, ..AuditEntryFilter::default() }
 }
 
-fn found(world: &World, filter: RecordFilter) -> Vec<CallId> {
+fn found(world: &TestStore, filter: AuditEntryFilter) -> Vec<CallId> {
     let found = world.wait(world.store.search_record(filter)).unwrap();
     let calls = found.entries.iter().map(|(_, sealed)| {
-        let entry: sluice_core::audit::Entry = serde_json::from_slice(&sealed.body).unwrap();
+        let entry: sluice_core::audit::AuditEntry = serde_json::from_slice(&sealed.body).unwrap();
         assert!(!String::from_utf8_lossy(&sealed.body).contains("CANARY"), "content is on record");
         entry.fact.call
     });
@@ -64,25 +64,26 @@ fn the_record_is_searched_by_agent_capability_time_and_target() {
         let one = read(world, "clerk", "email.search", &["m1", "m2"]);
         let two = read(world, "clerk", "email.read", &["m2"]);
         let three = read(world, "scout", "email.read", &["m3"]);
-        let middle = start + Span::from_millis(500);
+        let middle = start + Millis::from_millis(500);
         let agent = |name: &str| Some(AgentName::new(name).unwrap());
-        assert_eq!(found(world, RecordFilter { agent: agent("clerk"), ..filter() }), [two, one]);
-        assert_eq!(found(world, RecordFilter { agent: agent("nobody"), ..filter() }), []);
-        let capability = |text: &str| Some(Pattern::new(text).unwrap());
-        assert_eq!(found(world, RecordFilter { capability: capability("email.read"), ..filter() }), [three, two]);
-        assert_eq!(found(world, RecordFilter { capability: capability("email.*"), ..filter() }), [three, two, one]);
+        assert_eq!(found(world, AuditEntryFilter { agent: agent("clerk"), ..filter() }), [two, one]);
+        assert_eq!(found(world, AuditEntryFilter { agent: agent("nobody"), ..filter() }), []);
+        let capability = |text: &str| Some(CapabilityPattern::new(text).unwrap());
+        assert_eq!(found(world, AuditEntryFilter { capability: capability("email.read"), ..filter() }), [three, two]);
+        assert_eq!(found(world, AuditEntryFilter { capability: capability("email.*"), ..filter() }), [three, two, one]);
         let target = |text: &str| Some(text.to_owned());
-        assert_eq!(found(world, RecordFilter { target: target("m2"), ..filter() }), [two, one]);
-        assert_eq!(found(world, RecordFilter { target: target("m"), ..filter() }), [], "a target is a whole id");
+        assert_eq!(found(world, AuditEntryFilter { target: target("m2"), ..filter() }), [two, one]);
+        assert_eq!(found(world, AuditEntryFilter { target: target("m"), ..filter() }), [], "a target is a whole id");
         let query_hash = Some(keyed_hash(&KEY, b"salary"));
-        let salary = RecordFilter { target: target("salary"), query_hash, ..filter() };
+        let salary = AuditEntryFilter { target: target("salary"), query_hash, ..filter() };
         assert_eq!(found(world, salary), [three, two, one]);
-        let email = || RecordFilter { capability: capability("email.*"), ..filter() };
-        assert_eq!(found(world, RecordFilter { since: Some(middle), ..email() }), [three, two]);
-        assert_eq!(found(world, RecordFilter { until: Some(middle), ..email() }), [one]);
-        // A write is found by its agent and by what it names, and so is what became of it.
-        let hold = world.held("clerk", "hello");
-        let all = world.wait(world.store.search_record(RecordFilter { target: target(&hold.to_string()), ..filter() }));
+        let email = || AuditEntryFilter { capability: capability("email.*"), ..filter() };
+        assert_eq!(found(world, AuditEntryFilter { since: Some(middle), ..email() }), [three, two]);
+        assert_eq!(found(world, AuditEntryFilter { until: Some(middle), ..email() }), [one]);
+        // A write is found by its agent and by its target, and so are its later entries.
+        let hold = world.admit_held("clerk", "hello");
+        let all =
+            world.wait(world.store.search_record(AuditEntryFilter { target: target(&hold.to_string()), ..filter() }));
         assert!(!all.unwrap().entries.is_empty());
     });
 }
@@ -91,17 +92,18 @@ fn the_record_is_searched_by_agent_capability_time_and_target() {
 fn pages_of_a_search_follow_each_other_and_a_bound_is_said() {
     everywhere(|world| {
         let calls: Vec<CallId> = (0..5).map(|n| read(world, "clerk", "email.read", &[&format!("m{n}")])).collect();
-        let email = || RecordFilter { capability: Some(Pattern::new("email.*").unwrap()), limit: 2, ..filter() };
+        let email =
+            || AuditEntryFilter { capability: Some(CapabilityPattern::new("email.*").unwrap()), limit: 2, ..filter() };
         let (mut before, mut seen) = (None, Vec::new());
         loop {
-            let page = world.wait(world.store.search_record(RecordFilter { before, ..email() })).unwrap();
+            let page = world.wait(world.store.search_record(AuditEntryFilter { before, ..email() })).unwrap();
             seen.extend(page.entries.iter().map(|(_, sealed)| sealed.seq));
             let Some(next) = page.next else { break };
             before = Some(next.to_string().parse().unwrap());
         }
         assert_eq!(seen.len(), calls.len(), "each once: {seen:?}");
         assert!(seen.is_sorted_by(|one, other| one > other), "{seen:?}");
-        let whole = world.wait(world.store.search_record(RecordFilter { limit: 100, ..email() })).unwrap();
+        let whole = world.wait(world.store.search_record(AuditEntryFilter { limit: 100, ..email() })).unwrap();
         assert!(whole.is_all && whole.next.is_none());
     });
 }
@@ -111,7 +113,7 @@ fn a_session_has_its_own_reads_and_a_nameless_one_those_that_name_none() {
     everywhere(|world| {
         let since = world.now();
         let call = read(world, "clerk", "email.read", &["m1"]);
-        let which = |bits: u128, is_nameless| SessionReads {
+        let which = |bits: u128, is_nameless| ListSessionReads {
             session: SessionId::from_bits(bits),
             agent: AgentName::new("clerk").unwrap(),
             is_nameless,

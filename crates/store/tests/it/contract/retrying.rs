@@ -1,20 +1,20 @@
-//! Retrying: why an attempt failed is kept with it, and every command of people meets every state of a write.
+//! Retrying: why an attempt failed is stored with it, and every command of people is tried in every state of a write.
 
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_core::hold::Hold;
-use sluice_store::{Cancelled, Finish, Outcome, Severity, Timing, Word};
-use sluice_testkit::World;
-use sluice_testkit::world::done;
+use sluice_store::{AttemptOutcome, CancelHoldOutcome, FinishAttempt, HoldSettlement, HoldTiming, MessageSeverity};
+use sluice_testkit::TestStore;
+use sluice_testkit::test_store::done;
 
 use crate::engines::{WINDOW, armed, claimed, everywhere, message, messages, not_done, operator, refused, settle};
 
-fn failed(world: &World, hold: &Hold, outcome: Outcome, words: Option<&str>) -> Hold {
+fn failed(world: &TestStore, hold: &Hold, outcome: AttemptOutcome, words: Option<&str>) -> Hold {
     let service_words = words.map(str::to_owned);
-    let finish = Finish { hold: hold.id, epoch: hold.epoch, outcome, service_words, message: message(world) };
+    let finish = FinishAttempt { hold: hold.id, epoch: hold.epoch, outcome, service_words, message: message(world) };
     world.wait(world.store.finish(finish)).unwrap()
 }
 
-fn failure(world: &World, hold: &Hold) -> Option<(u32, String, Option<String>)> {
+fn failure(world: &TestStore, hold: &Hold) -> Option<(u32, String, Option<String>)> {
     let found = world.wait(world.store.attempt_failures(vec![hold.id])).unwrap().remove(0);
     found.map(|failure| (failure.attempt, failure.code, failure.service_words))
 }
@@ -22,17 +22,17 @@ fn failure(world: &World, hold: &Hold) -> Option<(u32, String, Option<String>)> 
 #[test]
 fn the_newest_failure_of_a_write_is_kept_until_it_happens() {
     everywhere(|world| {
-        world.held("clerk", "hello");
+        world.admit_held("clerk", "hello");
         world.clock.advance(WINDOW);
         let hold = claimed(world);
         assert_eq!(failure(world, &hold), None);
         failed(world, &hold, not_done(), Some("come back later"));
         assert_eq!(failure(world, &hold), Some((1, "service.busy".into(), Some("come back later".into()))));
-        world.clock.advance(Span::from_mins(1));
+        world.clock.advance(Millis::from_mins(1));
         let hold = claimed(world);
-        failed(world, &hold, Outcome::NotDone { code: "egress.dns".into() }, None);
+        failed(world, &hold, AttemptOutcome::NotDone { code: "egress.dns".into() }, None);
         assert_eq!(failure(world, &hold), Some((2, "egress.dns".into(), None)));
-        world.clock.advance(Span::from_mins(2));
+        world.clock.advance(Millis::from_mins(2));
         let hold = armed(world);
         failed(world, &hold, done("r"), None);
         assert_eq!(failure(world, &hold), None, "it happened");
@@ -41,15 +41,15 @@ fn the_newest_failure_of_a_write_is_kept_until_it_happens() {
 
 #[test]
 fn a_refusal_is_a_warning_attempts_used_up_are_critical_and_a_wrong_argument_is_no_alert() {
-    let loudness = |outcome: fn() -> Outcome, attempts: usize| {
+    let loudness = |outcome: fn() -> AttemptOutcome, attempts: usize| {
         let heard = std::cell::RefCell::new(Vec::new());
         everywhere(|world| {
-            world.held("clerk", "hello");
+            world.admit_held("clerk", "hello");
             world.clock.advance(WINDOW);
             for _ in 0..attempts {
                 let hold = claimed(world);
                 failed(world, &hold, outcome(), None);
-                world.clock.advance(Span::from_mins(16));
+                world.clock.advance(Millis::from_mins(16));
             }
             heard.borrow_mut().push(messages(world, "hold.dead").iter().map(|told| told.severity).collect::<Vec<_>>());
         });
@@ -58,23 +58,26 @@ fn a_refusal_is_a_warning_attempts_used_up_are_critical_and_a_wrong_argument_is_
         assert_eq!(heard.len(), 1, "every engine says the same: {heard:?}");
         heard.remove(0)
     };
-    assert_eq!(loudness(refused, 1), [Severity::Warning]);
-    assert_eq!(loudness(|| Outcome::Refused { code: "execute.refused".into() }, 1), [Severity::Warning]);
-    assert_eq!(loudness(not_done, 6), [Severity::Critical]);
-    assert_eq!(loudness(|| Outcome::Refused { code: "execute.refused_mismatch".into() }, 1), [Severity::Critical]);
+    assert_eq!(loudness(refused, 1), [MessageSeverity::Warning]);
+    assert_eq!(loudness(|| AttemptOutcome::Refused { code: "execute.refused".into() }, 1), [MessageSeverity::Warning]);
+    assert_eq!(loudness(not_done, 6), [MessageSeverity::Critical]);
+    assert_eq!(
+        loudness(|| AttemptOutcome::Refused { code: "execute.refused_mismatch".into() }, 1),
+        [MessageSeverity::Critical]
+    );
     for code in ["execute.bad_argument", "schema.wrong_type", "store.not_found"] {
         let outcome = match code {
-            "execute.bad_argument" => || Outcome::Refused { code: "execute.bad_argument".into() },
-            "schema.wrong_type" => || Outcome::Refused { code: "schema.wrong_type".into() },
-            _ => || Outcome::Refused { code: "store.not_found".into() },
+            "execute.bad_argument" => || AttemptOutcome::Refused { code: "execute.bad_argument".into() },
+            "schema.wrong_type" => || AttemptOutcome::Refused { code: "schema.wrong_type".into() },
+            _ => || AttemptOutcome::Refused { code: "store.not_found".into() },
         };
         assert_eq!(loudness(outcome, 1), [], "{code}");
     }
 }
 
-/// A write in a state of this word, by the shortest way there.
-fn brought_to(world: &World, state: &str) -> Hold {
-    let id = world.held("clerk", "hello");
+/// A write brought to this state, by the shortest way.
+fn brought_to(world: &TestStore, state: &str) -> Hold {
+    let id = world.admit_held("clerk", "hello");
     let find = || world.wait(world.store.hold(id)).unwrap().unwrap();
     if state == "held" {
         return find();
@@ -84,7 +87,7 @@ fn brought_to(world: &World, state: &str) -> Hold {
         return find();
     }
     if state == "ready" {
-        world.wait(world.store.retime(id, operator(), Timing::Now)).unwrap();
+        world.wait(world.store.retime(id, operator(), HoldTiming::Now)).unwrap();
         return find();
     }
     world.clock.advance(WINDOW);
@@ -95,13 +98,13 @@ fn brought_to(world: &World, state: &str) -> Hold {
         "dead" => drop(failed(world, &hold, refused(), None)),
         "discarded" => {
             failed(world, &hold, refused(), None);
-            settle(world, id, Word::GiveUp).unwrap();
+            settle(world, id, HoldSettlement::GiveUp).unwrap();
         }
         "armed" | "done" | "in_doubt" => {
             world.arm(&hold).unwrap();
             match state {
                 "done" => drop(failed(world, &hold, done("r"), None)),
-                "in_doubt" => drop(failed(world, &hold, Outcome::Unclear, None)),
+                "in_doubt" => drop(failed(world, &hold, AttemptOutcome::Unclear, None)),
                 _ => {}
             }
         }
@@ -112,7 +115,7 @@ fn brought_to(world: &World, state: &str) -> Hold {
 
 #[test]
 fn every_command_of_people_meets_every_state_of_a_write() {
-    // Cancel, hold longer, send now, try again, give up, say that it happened: where each of them leads to.
+    // Cancel, hold longer, send now, try again, give up, say that it happened: the state that each of them leads to.
     let no = "";
     let table = [
         ("held", ["cancelled", "held", "ready", no, no, no]),
@@ -133,21 +136,21 @@ fn every_command_of_people_meets_every_state_of_a_write() {
                 let id = hold.id;
                 let moved = match command {
                     0 => match world.wait(world.store.cancel(id, operator())).unwrap() {
-                        Cancelled::Stopped(hold) => Some(hold),
-                        Cancelled::TooLate(_) => None,
+                        CancelHoldOutcome::Stopped(hold) => Some(hold),
+                        CancelHoldOutcome::TooLate(_) => None,
                     },
-                    1 => world.wait(world.store.retime(id, operator(), Timing::Longer(WINDOW))).ok(),
-                    2 => world.wait(world.store.retime(id, operator(), Timing::Now)).ok(),
-                    3 => settle(world, id, Word::Again).ok(),
-                    4 => settle(world, id, Word::GiveUp).ok(),
-                    _ => settle(world, id, Word::Happened { evidence: "seen".into() }).ok(),
+                    1 => world.wait(world.store.retime(id, operator(), HoldTiming::Longer(WINDOW))).ok(),
+                    2 => world.wait(world.store.retime(id, operator(), HoldTiming::Now)).ok(),
+                    3 => settle(world, id, HoldSettlement::Again).ok(),
+                    4 => settle(world, id, HoldSettlement::GiveUp).ok(),
+                    _ => settle(world, id, HoldSettlement::Happened { evidence: "seen".into() }).ok(),
                 };
                 assert_eq!(moved.map_or(no, |hold| hold.state.word()), to, "command {command} in state {state}");
-                // Nothing of it is in the way of the next one.
+                // Ends the write, so that it does not affect the next one.
                 match world.wait(world.store.cancel(id, operator())).unwrap() {
-                    Cancelled::Stopped(_) | Cancelled::TooLate(_) => {}
+                    CancelHoldOutcome::Stopped(_) | CancelHoldOutcome::TooLate(_) => {}
                 }
-                world.clock.advance(Span::from_hours(1));
+                world.clock.advance(Millis::from_hours(1));
             }
         }
     });

@@ -3,15 +3,15 @@
 use sluice_core::AgentName;
 use sluice_core::ids::{KeyId, SessionId};
 use sluice_store::{LONGEST_TASK, Session, StatedTask, TaskSource};
-use sluice_testkit::World;
-use sluice_testkit::world::ana;
+use sluice_testkit::TestStore;
+use sluice_testkit::test_store::ana;
 
 use crate::checker;
 use crate::engines::{across_restarts, agent, code, everywhere, operator, recorded};
 
 const TASK: &str = "find out what Li earns";
 
-fn open(world: &World) -> SessionId {
+fn open(world: &TestStore) -> SessionId {
     let id = SessionId::mint(world.ids.as_ref());
     let clerk = AgentName::new("clerk").unwrap();
     let task = Some(stated(TASK));
@@ -23,7 +23,7 @@ fn stated(text: &str) -> StatedTask {
     StatedTask { text: text.into(), by: TaskSource::Key(KeyId::from_bits(5)) }
 }
 
-fn session(world: &World, id: SessionId) -> Session {
+fn session(world: &TestStore, id: SessionId) -> Session {
     world.wait(world.store.session(id)).unwrap().unwrap()
 }
 
@@ -84,7 +84,7 @@ fn a_session_ends_once_and_not_by_a_stranger() {
         world.wait(world.store.end_session(id, agent("clerk"))).unwrap();
         let ended = session(world, id).ended_at;
         assert_eq!(ended, Some(world.now()));
-        world.clock.advance(sluice_core::Span::from_secs(1));
+        world.clock.advance(sluice_core::Millis::from_secs(1));
         world.wait(world.store.end_session(id, operator())).unwrap();
         assert_eq!((session(world, id).ended_at, recorded(world, "session.ended")), (ended, 1));
     });
@@ -97,7 +97,7 @@ fn only_a_person_clears_a_taint() {
         world.wait(world.store.taint_session(id, "content.injection".into())).unwrap();
         let since = session(world, id).tainted_at;
         assert_eq!(since, Some(world.now()));
-        world.clock.advance(sluice_core::Span::from_secs(1));
+        world.clock.advance(sluice_core::Millis::from_secs(1));
         world.wait(world.store.taint_session(id, "content.injection".into())).unwrap();
         assert_eq!((session(world, id).tainted_at, recorded(world, "session.tainted")), (since, 1));
         let node = sluice_core::Actor::Node(world.store.node().clone());

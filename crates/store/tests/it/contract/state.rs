@@ -1,9 +1,9 @@
-//! What agents remember.
+//! The state of agents: values they store.
 
 use sluice_core::ids::SessionId;
-use sluice_core::{AgentName, HoldId, Span};
-use sluice_store::{Item, LONGEST_VALUE, Shelf, StateChanged, StateSet, StoreError};
-use sluice_testkit::World;
+use sluice_core::{AgentName, HoldId, Millis};
+use sluice_store::{LONGEST_VALUE, SetState, StateChanged, StateItem, StateScope, StoreError};
+use sluice_testkit::TestStore;
 
 use crate::checker;
 use crate::engines::{across_restarts, agent, code, everywhere, operator, recorded, with_two_nodes};
@@ -12,18 +12,18 @@ fn clerk() -> AgentName {
     AgentName::new("clerk").unwrap()
 }
 
-fn own() -> Shelf {
-    Shelf::Persistent(clerk())
+fn own() -> StateScope {
+    StateScope::Persistent(clerk())
 }
 
-fn session(world: &World) -> SessionId {
+fn session(world: &TestStore) -> SessionId {
     let id = SessionId::mint(world.ids.as_ref());
     world.wait(world.store.open_session(id, clerk(), None, None)).unwrap();
     id
 }
 
-fn setting(world: &World, shelf: &Shelf, key: &str, value: &str) -> StateSet {
-    StateSet {
+fn setting(world: &TestStore, shelf: &StateScope, key: &str, value: &str) -> SetState {
+    SetState {
         hold: HoldId::mint(world.ids.as_ref()),
         shelf: shelf.clone(),
         key: key.into(),
@@ -34,31 +34,31 @@ fn setting(world: &World, shelf: &Shelf, key: &str, value: &str) -> StateSet {
     }
 }
 
-fn apply(world: &World, set: StateSet) -> Result<StateChanged, StoreError> {
+fn apply(world: &TestStore, set: SetState) -> Result<StateChanged, StoreError> {
     world.wait(world.store.state_set(set))
 }
 
-fn set(world: &World, shelf: &Shelf, key: &str, value: &str) -> StateChanged {
+fn set(world: &TestStore, shelf: &StateScope, key: &str, value: &str) -> StateChanged {
     apply(world, setting(world, shelf, key, value)).unwrap()
 }
 
-fn delete(world: &World, hold: HoldId, key: &str, expected: Option<u64>) -> Result<Option<Item>, StoreError> {
+fn delete(world: &TestStore, hold: HoldId, key: &str, expected: Option<u64>) -> Result<Option<StateItem>, StoreError> {
     world.wait(world.store.state_delete(hold, own(), key.into(), clerk(), expected))
 }
 
-fn new_hold(world: &World) -> HoldId {
+fn new_hold(world: &TestStore) -> HoldId {
     HoldId::mint(world.ids.as_ref())
 }
 
-fn get(world: &World, shelf: &Shelf, key: &str, version: Option<u64>) -> Option<Item> {
+fn get(world: &TestStore, shelf: &StateScope, key: &str, version: Option<u64>) -> Option<StateItem> {
     world.wait(world.store.state_get(shelf.clone(), key.into(), version)).unwrap()
 }
 
-fn value(world: &World, shelf: &Shelf, key: &str) -> Option<String> {
+fn value(world: &TestStore, shelf: &StateScope, key: &str) -> Option<String> {
     get(world, shelf, key, None).map(|item| item.value)
 }
 
-fn listed(world: &World, shelf: &Shelf, prefix: &str, after: Option<&str>, limit: u32) -> Vec<String> {
+fn listed(world: &TestStore, shelf: &StateScope, prefix: &str, after: Option<&str>, limit: u32) -> Vec<String> {
     let items = world.wait(world.store.state_list(shelf.clone(), prefix.into(), after.map(Into::into), limit));
     items.unwrap().into_iter().map(|item| item.key).collect()
 }
@@ -69,7 +69,7 @@ fn what_is_set_is_there_after_a_restart_with_its_version_and_times() {
         let world = place.open("gw-1");
         let first = world.now();
         assert_eq!(set(&world, &own(), "plan", "1"), StateChanged { version: 1, previous: None });
-        place.clock.advance(Span::from_secs(5));
+        place.clock.advance(Millis::from_secs(5));
         let changed = set(&world, &own(), "plan", r#"{"a":2}"#);
         assert_eq!((changed.version, changed.previous.unwrap().value.as_str()), (2, "1"));
         drop(world);
@@ -87,9 +87,9 @@ fn what_is_set_is_there_after_a_restart_with_its_version_and_times() {
 #[test]
 fn shelves_do_not_see_each_other() {
     everywhere(|world| {
-        let (one, two) = (Shelf::Session(session(world)), Shelf::Session(session(world)));
-        let theirs = Shelf::Persistent(AgentName::new("scout").unwrap());
-        let shelves = [one, two, own(), theirs, Shelf::Shared];
+        let (one, two) = (StateScope::Session(session(world)), StateScope::Session(session(world)));
+        let theirs = StateScope::Persistent(AgentName::new("scout").unwrap());
+        let shelves = [one, two, own(), theirs, StateScope::Shared];
         for (n, shelf) in shelves.iter().enumerate() {
             assert_eq!(value(world, shelf, "k"), None);
             set(world, shelf, "k", &n.to_string());
@@ -113,7 +113,7 @@ fn the_same_write_twice_changes_nothing_the_second_time_and_answers_the_same() {
         assert_eq!(deleted.as_ref().map(|item| item.value.as_str()), Some("1"));
         assert_eq!(delete(world, gone, "k", None).unwrap(), deleted);
         set(world, &own(), "k", "3");
-        assert_eq!(apply(world, first).unwrap(), answer, "however much came after it");
+        assert_eq!(apply(world, first).unwrap(), answer, "no matter what came after it");
         assert_eq!(delete(world, gone, "k", None).unwrap(), deleted);
         assert_eq!(value(world, &own(), "k").as_deref(), Some("3"));
         assert_eq!((recorded(world, "state.set"), recorded(world, "state.deleted")), (3, 1));
@@ -124,7 +124,7 @@ fn the_same_write_twice_changes_nothing_the_second_time_and_answers_the_same() {
 fn the_same_clearing_twice_spares_what_came_in_between() {
     everywhere(|world| {
         let id = session(world);
-        let shelf = Shelf::Session(id);
+        let shelf = StateScope::Session(id);
         let clear = |hold| world.wait(world.store.state_clear(hold, id)).unwrap();
         let (empty, full) = (new_hold(world), new_hold(world));
         assert_eq!(clear(empty), 0);
@@ -144,7 +144,7 @@ fn the_same_clearing_twice_spares_what_came_in_between() {
 #[test]
 fn nobody_writes_over_a_version_they_have_not_seen() {
     everywhere(|world| {
-        let expecting = |expected| StateSet { expected, ..setting(world, &Shelf::Shared, "k", "x") };
+        let expecting = |expected| SetState { expected, ..setting(world, &StateScope::Shared, "k", "x") };
         let current = |answer: Result<StateChanged, StoreError>| match answer {
             Err(StoreError::VersionConflict { current }) => current,
             other => panic!("{other:?}"),
@@ -159,11 +159,11 @@ fn nobody_writes_over_a_version_they_have_not_seen() {
         assert!(delete(world, new_hold(world), "k", Some(1)).unwrap().is_some());
         assert_eq!(delete(world, new_hold(world), "k", None).unwrap(), None);
         let again = setting(world, &own(), "k", "2");
-        let again = apply(world, StateSet { expected: Some(0), ..again }).unwrap();
+        let again = apply(world, SetState { expected: Some(0), ..again }).unwrap();
         assert_eq!(
             (again.version, again.previous),
             (3, None),
-            "what was deleted is not there, and never version 1 again"
+            "a deleted value is not there, and never version 1 again"
         );
     });
 }
@@ -172,7 +172,7 @@ fn nobody_writes_over_a_version_they_have_not_seen() {
 fn of_two_nodes_that_expect_one_version_one_wins() {
     with_two_nodes(|one, two| {
         for round in 0..10_u64 {
-            let expecting = |world| StateSet { expected: Some(round), ..setting(world, &Shelf::Shared, "k", "x") };
+            let expecting = |world| SetState { expected: Some(round), ..setting(world, &StateScope::Shared, "k", "x") };
             let (mine, theirs) = (expecting(one), expecting(two));
             let answers = std::thread::scope(|scope| {
                 let mine = scope.spawn(|| apply(one, mine));
@@ -189,7 +189,7 @@ fn of_two_nodes_that_expect_one_version_one_wins() {
 fn a_shelf_holds_its_quota_and_not_a_byte_more() {
     everywhere(|world| {
         let sized =
-            |key: &str, bytes: usize| StateSet { quota: 100, ..setting(world, &own(), key, &"1".repeat(bytes)) };
+            |key: &str, bytes: usize| SetState { quota: 100, ..setting(world, &own(), key, &"1".repeat(bytes)) };
         apply(world, sized("a", 49)).unwrap();
         assert_eq!(code(apply(world, sized("b", 50))), "state.quota");
         apply(world, sized("b", 49)).unwrap();
@@ -198,18 +198,21 @@ fn a_shelf_holds_its_quota_and_not_a_byte_more() {
         assert_eq!(code(apply(world, sized("c", 29))), "state.quota");
         apply(world, sized("c", 28)).unwrap();
         delete(world, new_hold(world), "b", None).unwrap();
-        assert_eq!(world.wait(world.store.state_usage(own())).unwrap(), 50, "what is gone takes no room");
+        assert_eq!(world.wait(world.store.state_usage(own())).unwrap(), 50, "a deleted value takes no room");
         let longest = "1".repeat(LONGEST_VALUE);
-        set(world, &Shelf::Shared, "long", &longest);
-        assert_eq!(value(world, &Shelf::Shared, "long"), Some(longest.clone()));
-        assert_eq!(code(apply(world, setting(world, &Shelf::Shared, "longer", &format!("{longest}1")))), "state.quota");
+        set(world, &StateScope::Shared, "long", &longest);
+        assert_eq!(value(world, &StateScope::Shared, "long"), Some(longest.clone()));
+        assert_eq!(
+            code(apply(world, setting(world, &StateScope::Shared, "longer", &format!("{longest}1")))),
+            "state.quota"
+        );
     });
 }
 
 #[test]
 fn as_many_versions_can_be_seen_as_the_shelf_keeps() {
     everywhere(|world| {
-        for (shelf, kept) in [(Shelf::Session(session(world)), 1), (Shelf::Shared, 20), (own(), 100)] {
+        for (shelf, kept) in [(StateScope::Session(session(world)), 1), (StateScope::Shared, 20), (own(), 100)] {
             for n in 1..=kept + 3 {
                 set(world, &shelf, "k", &n.to_string());
             }
@@ -227,7 +230,7 @@ fn as_many_versions_can_be_seen_as_the_shelf_keeps() {
         assert_eq!(
             left.iter().map(|item| item.version).collect::<Vec<_>>(),
             [103, 102],
-            "what was deleted is not shown"
+            "a deleted value is not shown"
         );
     });
 }
@@ -237,7 +240,7 @@ fn a_prefix_means_its_characters_and_nothing_else() {
     everywhere(|world| {
         let keys = ["a%", "a%b", "a_c", "abc", "b", "a\\", "A%", "ä", "a%\u{10ffff}", "a&"];
         keys.iter().for_each(|key| drop(set(world, &own(), key, "1")));
-        set(world, &Shelf::Shared, "a%shared", "1");
+        set(world, &StateScope::Shared, "a%shared", "1");
         assert_eq!(listed(world, &own(), "a%", None, 99), ["a%", "a%b", "a%\u{10ffff}"]);
         assert_eq!(listed(world, &own(), "a_", None, 99), ["a_c"]);
         assert_eq!(listed(world, &own(), "a\\", None, 99), ["a\\"]);
@@ -264,7 +267,7 @@ fn taking_a_change_back_makes_a_new_version_and_never_hides_a_newer_one() {
     everywhere(|world| {
         set(world, &own(), "k", "1");
         let changed = set(world, &own(), "k", "2");
-        let back = |hold, item: Option<Item>, expected| {
+        let back = |hold, item: Option<StateItem>, expected| {
             world.wait(world.store.state_put_back(hold, own(), "k".into(), item, expected))
         };
         set(world, &own(), "k", "3");
@@ -273,7 +276,7 @@ fn taking_a_change_back_makes_a_new_version_and_never_hides_a_newer_one() {
         let hold = new_hold(world);
         let answer = back(hold, changed.previous.clone(), Some(3)).unwrap();
         assert_eq!((answer.version, value(world, &own(), "k").as_deref()), (4, Some("1")));
-        assert_eq!(back(hold, changed.previous, Some(3)).unwrap(), answer, "twice is once");
+        assert_eq!(back(hold, changed.previous, Some(3)).unwrap(), answer, "the second time changes nothing");
         let deleted = delete(world, new_hold(world), "k", None).unwrap();
         assert_eq!(code(back(new_hold(world), deleted.clone(), Some(4))), "state.conflict");
         back(new_hold(world), deleted, None).unwrap();
@@ -302,8 +305,8 @@ fn what_an_ended_session_remembered_is_forgotten_and_nothing_else_is() {
     everywhere(|world| {
         let (ended, open) = (session(world), session(world));
         for id in [ended, open] {
-            set(world, &Shelf::Session(id), "k", "1");
-            set(world, &Shelf::Session(id), "k", "2");
+            set(world, &StateScope::Session(id), "k", "1");
+            set(world, &StateScope::Session(id), "k", "2");
         }
         set(world, &own(), "k", "1");
         set(world, &own(), "gone", "1");
@@ -311,11 +314,11 @@ fn what_an_ended_session_remembered_is_forgotten_and_nothing_else_is() {
         world.wait(world.store.end_session(ended, agent("clerk"))).unwrap();
         let prune = || world.wait(world.store.prune(world.now(), 100)).unwrap();
         assert_eq!(prune(), 1);
-        assert_eq!(value(world, &Shelf::Session(ended), "k"), None);
-        assert_eq!(value(world, &Shelf::Session(open), "k").as_deref(), Some("2"));
+        assert_eq!(value(world, &StateScope::Session(ended), "k"), None);
+        assert_eq!(value(world, &StateScope::Session(open), "k").as_deref(), Some("2"));
         assert_eq!(set(world, &own(), "gone", "2").version, 3, "versions go on counting");
         delete(world, new_hold(world), "gone", None).unwrap();
-        world.clock.advance(Span::from_hours(30 * 24));
+        world.clock.advance(Millis::from_hours(30 * 24));
         assert_eq!(prune(), 1);
         assert_eq!(set(world, &own(), "gone", "3").version, 1, "long forgotten");
         set(world, &own(), "gone", "4");

@@ -1,22 +1,22 @@
-//! Time: a clock that is set back makes nothing early and revives nothing.
+//! Time: a clock that is set back makes nothing happen early and revives nothing.
 
-use sluice_core::approval::{Answer, DEFAULT_EXPIRY};
-use sluice_core::{Clock, Span};
-use sluice_store::{Claimed, Decided, Ruling};
+use sluice_core::approval::{ApprovalAnswer, DEFAULT_EXPIRY};
+use sluice_core::{Clock, Millis};
+use sluice_store::{ApprovalRuling, DecisionOutcome, WriteClaimOutcome};
 
 use crate::engines::{WINDOW, across_restarts, asked, everywhere, recorded_times};
 
 #[test]
 fn a_clock_set_back_does_not_make_a_write_leave_before_its_window_closed() {
     everywhere(|world| {
-        let id = world.held("clerk", "hello");
+        let id = world.admit_held("clerk", "hello");
         let start = world.now();
-        world.clock.jump(start - Span::from_hours(5));
-        let late = world.held("clerk", "admitted after the jump");
+        world.clock.jump(start - Millis::from_hours(5));
+        let late = world.admit_held("clerk", "admitted after the jump");
         let hold = world.hold(late);
         assert_eq!(hold.admitted_at, start, "time does not run backwards");
         let early = world.wait(world.store.claim(world.claims(&[world.hold(id), hold]))).unwrap();
-        assert_eq!(early, [Claimed::Lost(id), Claimed::Lost(late)]);
+        assert_eq!(early, [WriteClaimOutcome::Lost(id), WriteClaimOutcome::Lost(late)]);
         world.clock.jump(start + WINDOW);
         assert_eq!(world.claim_due().len(), 2);
     });
@@ -29,13 +29,15 @@ fn a_clock_set_back_revives_no_expired_question() {
         let (id, approval) = asked(&world, "clerk", "hello");
         let start = place.clock.now();
         place.clock.advance(DEFAULT_EXPIRY);
-        // Something else was written at that moment; nobody has looked at the question yet.
-        world.held("scout", "hello");
+        // Another write was made at that moment; nobody has looked at the approval request yet.
+        world.admit_held("scout", "hello");
         drop(world);
         place.clock.jump(start);
         let world = place.open("gw-1");
-        let yes = Ruling::Allow { answer: Answer::Once, note: None };
-        let Ok(Decided::Already(found)) = world.decide(approval, yes) else { panic!("a late yes counted") };
+        let yes = ApprovalRuling::Allow { answer: ApprovalAnswer::Once, note: None };
+        let Ok(DecisionOutcome::Already(found)) = world.decide(approval, yes) else {
+            panic!("a late approval counted")
+        };
         assert_eq!((found.state.word(), world.state(id)), ("expired", "expired"));
         world
     });
@@ -46,13 +48,13 @@ fn a_clock_set_back_does_not_let_a_lapsed_yes_count_or_a_lease_live_on() {
     everywhere(|world| {
         let (_, approval) = asked(world, "clerk", "hello");
         let start = world.now();
-        world.decide(approval, Ruling::Allow { answer: Answer::Once, note: None }).unwrap();
-        world.clock.advance(Span::from_mins(15));
-        world.held("scout", "hello");
-        let due = world.wait(world.store.due(world.now(), 9)).unwrap();
+        world.decide(approval, ApprovalRuling::Allow { answer: ApprovalAnswer::Once, note: None }).unwrap();
+        world.clock.advance(Millis::from_mins(15));
+        world.admit_held("scout", "hello");
+        let due = world.wait(world.store.due_holds(world.now(), 9)).unwrap();
         world.clock.jump(start + WINDOW);
         let claimed = world.wait(world.store.claim(world.claims(&due))).unwrap();
-        assert!(matches!(claimed[..], [Claimed::Asked(_, _)]), "{claimed:?}");
+        assert!(matches!(claimed[..], [WriteClaimOutcome::Asked(_, _)]), "{claimed:?}");
     });
 }
 
@@ -60,13 +62,13 @@ fn a_clock_set_back_does_not_let_a_lapsed_yes_count_or_a_lease_live_on() {
 fn the_record_never_runs_backwards() {
     across_restarts(|place| {
         let world = place.open("gw-1");
-        world.held("clerk", "one");
-        place.clock.jump(place.clock.now() - Span::from_hours(1));
-        world.held("clerk", "two");
+        world.admit_held("clerk", "one");
+        place.clock.jump(place.clock.now() - Millis::from_hours(1));
+        world.admit_held("clerk", "two");
         drop(world);
-        place.clock.jump(place.clock.now() - Span::from_hours(1));
+        place.clock.jump(place.clock.now() - Millis::from_hours(1));
         let world = place.open("gw-1");
-        world.held("clerk", "three");
+        world.admit_held("clerk", "three");
         assert!(recorded_times(&world).is_sorted());
         world
     });

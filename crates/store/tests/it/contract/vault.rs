@@ -1,9 +1,9 @@
-//! Secrets: who sets them, what is kept of them, and what is said about them.
+//! Secrets: who sets them, what is stored of them, and what is recorded about them.
 
-use sluice_core::Span;
+use sluice_core::Millis;
 use sluice_core::ids::{ConnectionName, MessageId, SecretId, SecretName};
-use sluice_store::{PutSecret, Rekey, SealedVersion, SecretRow, StoreError, VaultRoot};
-use sluice_testkit::World;
+use sluice_store::{PutSecret, RekeyVault, SealedSecretVersion, SecretRow, StoreError, VaultRoot};
+use sluice_testkit::TestStore;
 
 use crate::checker;
 use crate::engines::{across_restarts, agent, code, everywhere, messages, operator, recorded, with_two_nodes};
@@ -16,11 +16,11 @@ fn root(text: &str) -> VaultRoot {
     VaultRoot { root: text.into(), salt: vec![1; 16], proof: vec![2; 40] }
 }
 
-pub fn begin(world: &World) {
+pub fn begin(world: &TestStore) {
     world.wait(world.store.begin_vault(root("r1"))).unwrap();
 }
 
-pub fn put(world: &World, secret: &str, version: u64, id: SecretId) -> PutSecret {
+pub fn put(world: &TestStore, secret: &str, version: u64, id: SecretId) -> PutSecret {
     PutSecret {
         name: name(secret),
         id,
@@ -30,20 +30,20 @@ pub fn put(world: &World, secret: &str, version: u64, id: SecretId) -> PutSecret
         root: "r1".into(),
         wrapped: vec![3; 73],
         sealed: vec![4; 60],
-        keep_old_until: world.now() + Span::from_mins(10),
+        keep_old_until: world.now() + Millis::from_mins(10),
         by: operator(),
     }
 }
 
-fn set(world: &World, secret: &str, version: u64, id: SecretId) -> Result<SecretRow, StoreError> {
+fn set(world: &TestStore, secret: &str, version: u64, id: SecretId) -> Result<SecretRow, StoreError> {
     world.wait(world.store.put_secret(put(world, secret, version, id)))
 }
 
-fn id(world: &World) -> SecretId {
+fn id(world: &TestStore) -> SecretId {
     SecretId::mint(world.ids.as_ref())
 }
 
-fn versions(world: &World, secret: &str) -> Vec<SealedVersion> {
+fn versions(world: &TestStore, secret: &str) -> Vec<SealedSecretVersion> {
     world.wait(world.store.secret(name(secret))).unwrap().map(|(_, versions)| versions).unwrap_or_default()
 }
 
@@ -76,7 +76,7 @@ fn the_old_version_is_deleted_when_its_overlap_is_over() {
         set(world, "key", 1, id).unwrap();
         set(world, "key", 2, id).unwrap();
         assert_eq!(versions(world, "key").len(), 2);
-        world.clock.advance(Span::from_mins(10));
+        world.clock.advance(Millis::from_mins(10));
         world.wait(world.store.sweep_secrets()).unwrap();
         assert_eq!(versions(world, "key").iter().map(|one| one.version).collect::<Vec<_>>(), [2]);
         assert_eq!(recorded(world, "secret.rotated"), 1);
@@ -106,13 +106,13 @@ fn revoking_destroys_every_version_and_a_new_value_revives_the_name() {
         let id = id(world);
         set(world, "key", 1, id).unwrap();
         set(world, "key", 2, id).unwrap();
-        let before = world.wait(world.store.vault_changed()).unwrap();
+        let before = world.wait(world.store.vault_generation()).unwrap();
         for _ in 0..2 {
             world.wait(world.store.revoke_secret(name("key"), operator())).unwrap();
         }
         assert!(versions(world, "key").is_empty());
         assert_eq!(recorded(world, "secret.revoked"), 1);
-        assert_eq!(world.wait(world.store.vault_changed()).unwrap(), before + 1);
+        assert_eq!(world.wait(world.store.vault_generation()).unwrap(), before + 1);
         let (row, _) = world.wait(world.store.secret(name("key"))).unwrap().unwrap();
         assert_eq!(row.revoked.map(|(_, by)| by), Some(operator()));
         assert_eq!(set(world, "key", 3, id).unwrap().revoked, None);
@@ -131,7 +131,7 @@ fn no_agent_changes_the_vault() {
             code(world.wait(world.store.revoke_secret(name("key"), agent("clerk")))),
             "approval.not_an_approver"
         );
-        let rekey = Rekey { from: "r1".into(), to: root("r2"), wrapped: Vec::new(), by: agent("clerk") };
+        let rekey = RekeyVault { from: "r1".into(), to: root("r2"), wrapped: Vec::new(), by: agent("clerk") };
         assert_eq!(code(world.wait(world.store.rekey_vault(rekey))), "approval.not_an_approver");
     });
 }
@@ -143,7 +143,7 @@ fn rewrapping_is_all_or_nothing() {
         let (a, b) = (id(world), id(world));
         set(world, "a", 1, a).unwrap();
         set(world, "b", 1, b).unwrap();
-        let rekey = |wrapped| Rekey { from: "r1".into(), to: root("r2"), wrapped, by: operator() };
+        let rekey = |wrapped| RekeyVault { from: "r1".into(), to: root("r2"), wrapped, by: operator() };
         let one = vec![(a, 1, vec![9; 73])];
         assert_eq!(code(world.wait(world.store.rekey_vault(rekey(one)))), "state.conflict", "one is missing");
         assert_eq!(versions(world, "a")[0].root, "r1");
@@ -160,9 +160,9 @@ fn two_nodes_begin_one_vault_and_see_each_others_changes() {
     with_two_nodes(|one, two| {
         assert_eq!(one.wait(one.store.begin_vault(root("r1"))).unwrap().root, "r1");
         assert_eq!(two.wait(two.store.begin_vault(root("r2"))).unwrap().root, "r1", "the first one counts");
-        let before = two.wait(two.store.vault_changed()).unwrap();
+        let before = two.wait(two.store.vault_generation()).unwrap();
         set(one, "key", 1, id(one)).unwrap();
-        assert!(two.wait(two.store.vault_changed()).unwrap() > before);
+        assert!(two.wait(two.store.vault_generation()).unwrap() > before);
     });
 }
 
@@ -172,8 +172,12 @@ fn a_use_and_a_wish_for_a_new_value_are_on_record_by_name() {
         begin(world);
         set(world, "key", 1, id(world)).unwrap();
         let connection = ConnectionName::new("web").unwrap();
-        let used =
-            world.store.secret_used(name("key"), connection, "network.credentialed_request".into(), agent("clerk"));
+        let used = world.store.record_secret_use(
+            name("key"),
+            connection,
+            "network.credentialed_request".into(),
+            agent("clerk"),
+        );
         world.wait(used).unwrap();
         let entry = checker::entries(world).into_iter().find(|entry| entry.fact.kind == "secret.used").unwrap();
         assert_eq!((entry.fact.detail["secret"].as_str(), entry.fact.detail["connection"].as_str()), ("key", "web"));
@@ -185,7 +189,7 @@ fn a_use_and_a_wish_for_a_new_value_are_on_record_by_name() {
         }
         let told = messages(world, "secret.rotation_asked");
         assert_eq!((told.len(), told[0].body["secret"].as_str()), (1, Some("key")));
-        let asked = |entry: &sluice_core::audit::Entry| entry.fact.kind == "secret.rotation_asked";
+        let asked = |entry: &sluice_core::audit::AuditEntry| entry.fact.kind == "secret.rotation_asked";
         assert_eq!(checker::entries(world).iter().filter(|entry| asked(entry)).count(), 1, "asked once");
         let missing = world.store.ask_rotation(message, name("none"), "expiring".into(), clerk);
         assert_eq!(code(world.wait(missing)), "store.not_found");

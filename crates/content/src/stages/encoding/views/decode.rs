@@ -1,30 +1,30 @@
-//! Encodings that machines use: base64, base32, hex, bits, numbers, percent, entities, escapes, quoted-printable.
+//! Machine encodings: base64, base32, hex, bits, numbers, percent, entities, escapes, quoted-printable.
 //!
-//! Takes a text, gives what stands in it in that encoding, if that is text again. Promise: linear, no panic,
-//! never longer than the text.
+//! Takes a text, gives the part of it that is in this encoding, decoded, if the result is text. Promise: linear, no
+//! panic, never longer than the text.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::GeneralPurpose;
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 
-use super::super::marks::is_fine;
+use super::super::hidden_characters::is_fine;
 use crate::finding::Carrier;
 use crate::stages::html::entities::decode as decode_entity;
 
-/// So many letters of base32, or digits of hex, may be a text.
+/// From this many base32 letters or hex digits, a run may be a text.
 pub(super) const LEAST_BASE32: usize = 24;
 pub(super) const LEAST_HEX: usize = 20;
-/// So many numbers in a row may be a text.
+/// From this many numbers in a row, a run may be a text.
 const LEAST_NUMBERS: usize = 12;
 
-/// Text with letters in it, as opposed to a picture or a hash.
+/// Accepts text with letters in it, not an image or a hash.
 fn readable(bytes: Vec<u8>) -> Option<String> {
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(broken) => {
             let good = broken.utf8_error().valid_up_to();
             let bytes = broken.into_bytes();
-            // The last character may be cut off.
+            // The last character may be incomplete.
             if good + 4 < bytes.len() {
                 return wide(&bytes);
             }
@@ -129,7 +129,7 @@ fn runs(text: &str, belongs: impl Fn(u8) -> bool, least: usize) -> Vec<Vec<u8>> 
     found
 }
 
-/// Pairs of hex digits, bare or with the separators and prefixes that dumps have.
+/// Pairs of hex digits, bare or with the separators and prefixes of dumps.
 pub(super) fn hex(text: &str) -> Option<String> {
     let mut out = String::new();
     let mut digits: Vec<u8> = Vec::new();
@@ -162,7 +162,7 @@ fn flush_hex(digits: &mut Vec<u8>, out: &mut String) {
             digits.chunks_exact(2).map(|pair| pair.iter().fold(0_u8, |value, digit| (value << 4) | digit)).collect();
         append(out, readable(bytes));
     }
-    // The room is used again: nearly every word of a plain text has a letter that is a digit here.
+    // The buffer is reused: nearly every word of a plain text has a letter that is a hex digit.
     digits.clear();
 }
 
@@ -191,7 +191,7 @@ pub(super) fn binary(text: &str) -> Option<String> {
     (!out.is_empty()).then_some(out)
 }
 
-/// Bytes as numbers with something between them: `105, 103, 110`, `151 147 156`, `\\151\\147`.
+/// Bytes as numbers with separators: `105, 103, 110`, `151 147 156`, `\\151\\147`.
 pub(super) fn numbers(text: &str) -> Option<String> {
     let (mut out, mut run) = (String::new(), Vec::new());
     for word in text.split([' ', ',', ';', '\n', '\r', '\t', '\\', '[', ']', '(', ')', '{', '}', '|']) {
@@ -208,7 +208,7 @@ pub(super) fn numbers(text: &str) -> Option<String> {
     (!out.is_empty()).then_some(out)
 }
 
-/// Numbers in tens if those are text, else in eights.
+/// Decodes decimal numbers if they give text, else octal numbers.
 fn flush_numbers(run: &mut Vec<&str>, out: &mut String) {
     if run.len() >= LEAST_NUMBERS {
         let bytes =
@@ -223,7 +223,7 @@ fn pair(high: u8, low: u8) -> Option<u8> {
     Some((digit(high)? << 4) | digit(low)?)
 }
 
-/// The whole text with `%20` and the like taken out.
+/// The whole text with `%20` and similar decoded.
 pub(super) fn percent(text: &str) -> Option<String> {
     replaced(text, 3, |rest| match rest {
         [b'%', high, low, ..] => pair(*high, *low).map(|byte| (3, byte)),
@@ -231,7 +231,7 @@ pub(super) fn percent(text: &str) -> Option<String> {
     })
 }
 
-/// The whole text with `=3D` and soft line ends taken out.
+/// The whole text with `=3D` and soft line ends decoded.
 pub(super) fn quoted_printable(text: &str) -> Option<String> {
     replaced(text, 4, |rest| match rest {
         [b'=', high, low, ..] => pair(*high, *low).map(|byte| (3, byte)),
@@ -255,12 +255,12 @@ fn replaced(text: &str, least: usize, find: impl Fn(&[u8]) -> Option<(usize, u8)
     (count >= least || telling).then(|| String::from_utf8_lossy(&out).into_owned())
 }
 
-/// Whether one such character changes what a text says: a letter, or one that is not seen.
+/// Whether one such character changes the meaning of a text: a letter, or an invisible character.
 fn is_telling(c: char) -> bool {
     c.is_alphabetic() || (!c.is_ascii() && !is_fine(c.encode_utf8(&mut [0; 4])))
 }
 
-/// The whole text with `&#105;` and `&lt;` taken out.
+/// The whole text with `&#105;` and `&lt;` decoded.
 pub(super) fn entities(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let (mut rest, mut count, mut telling) = (text, 0, false);
@@ -281,8 +281,8 @@ pub(super) fn entities(text: &str) -> Option<String> {
     (count >= 3 || telling).then_some(out)
 }
 
-/// The whole text with `\u0069`, `\x69`, `\u{69}` and `\n` taken out. One or two of them are how an encoder writes, more
-/// are how a text is hidden.
+/// The whole text with `\u0069`, `\x69`, `\u{69}` and `\n` decoded. One or two of them are normal output of an encoder,
+/// more of them hide a text.
 pub(super) fn escapes(text: &str) -> Option<(Carrier, String)> {
     let mut out = String::with_capacity(text.len());
     let (mut rest, mut count, mut telling) = (text, 0, false);
@@ -314,7 +314,7 @@ fn escape(from: &str) -> (usize, Option<char>) {
         [b'\\', b'n' | b'r' | b't', ..] => (2, Some('\n')),
         [b'\\', b'x', ..] => code(from.get(2..4)).map_or((1, None), |c| (4, Some(c))),
         [b'\\', b'u', b'{', ..] => {
-            // Six digits at most, so that an open brace never makes us read to the end.
+            // At most six digits, so that an open brace never causes a read to the end.
             let end = from.bytes().skip(3).take(7).position(|byte| byte == b'}');
             let digits = end.and_then(|end| from.get(3..3 + end));
             code(digits).map_or((1, None), |c| (4 + digits.map_or(0, str::len), Some(c)))

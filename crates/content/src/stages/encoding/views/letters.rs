@@ -1,11 +1,11 @@
-//! Disguises that keep the letters: spaced, leet, turned by thirteen, backwards.
+//! Disguises that keep the letters: spaced, leet, rot13, reversed.
 //!
-//! Takes a text, gives what it says. Promise: linear, and never longer than the text.
+//! Takes a text, gives its undisguised form. Promise: linear, and never longer than the text.
 
-/// So many letters have to be joined for a text to be spaced.
+/// From this many joined letters, a text counts as spaced.
 const JOINED: usize = 8;
 
-/// `i g n o r e   t h i s` becomes `ignore this`. Nothing, if too little of the text is spaced.
+/// `i g n o r e   t h i s` becomes `ignore this`. `None` if too little of the text is spaced.
 pub(super) fn unspaced(text: &str) -> Option<String> {
     if spaced(text) < JOINED {
         return None;
@@ -30,12 +30,12 @@ pub(super) fn unspaced(text: &str) -> Option<String> {
                 index += 2;
             }
             index += 1;
-            // What follows is the space between two words, or punctuation that was spaced as well.
+            // Next is the space between two words, or punctuation that was spaced as well.
             if at(index) == separator && at(index + 1).is_some_and(|c| !c.is_alphanumeric() && Some(c) != separator) {
                 index += 1;
             }
         } else {
-            // The gaps between spaced words are wider; one space is what a word list expects.
+            // The gaps between spaced words are wider; a word list expects one space.
             if !(c == ' ' && out.ends_with([' ', '\n'])) {
                 out.push(c);
             }
@@ -45,10 +45,10 @@ pub(super) fn unspaced(text: &str) -> Option<String> {
     (joined >= JOINED).then_some(out)
 }
 
-/// How often a letter that stands alone is followed, one sign later, by another: at least as often as letters would
-/// be joined. One look at each character, because most texts end here.
+/// How often a single letter is followed by another one two positions later: at least as often as letters would be
+/// joined. One test for each character, because most texts end here.
 fn spaced(text: &str) -> usize {
-    // The last five characters, the newest last: a bit for each that is a letter or a digit.
+    // The last five characters, newest last: one bit for each, set for a letter or a digit.
     const ALONE_TWICE: u32 = 0b01010;
     let (mut last, mut count) = (0, 0);
     let mut see = |letter: bool| {
@@ -60,7 +60,7 @@ fn spaced(text: &str) -> usize {
     count
 }
 
-/// `1gn0r3` becomes `ignore`; a one stands for `one`.
+/// `1gn0r3` becomes `ignore`; `one` is the letter for the digit 1.
 pub(super) fn unleet(text: &str, one: char) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let (mut words, mut changed) = (0, 0);
@@ -69,7 +69,7 @@ pub(super) fn unleet(text: &str, one: char) -> Option<String> {
         let letters = core.chars().filter(char::is_ascii_alphabetic).count();
         let swapped = core.chars().filter(|&c| leet(c, one).is_some()).count();
         words += usize::from(letters + swapped > 0);
-        // A number, a version or a hash has more digits than a word in disguise.
+        // A number, a version or a hash has more digits than a disguised word.
         let other = core.chars().count() - letters - swapped;
         if swapped > 0 && other <= 1 && (letters + swapped <= 3 || letters * 3 >= swapped) && core.len() <= 24 {
             changed += usize::from(letters > 0);
@@ -96,7 +96,7 @@ fn leet(c: char, one: char) -> Option<char> {
     })
 }
 
-/// Letters thirteen places on.
+/// Shifts letters by thirteen places.
 pub(in crate::stages) fn rot13(text: &str) -> String {
     let turn = |c: char| match c {
         'a'..='m' | 'A'..='M' => char::from_u32(u32::from(c) + 13).unwrap_or(c),
@@ -106,17 +106,17 @@ pub(in crate::stages) fn rot13(text: &str) -> String {
     text.chars().map(turn).collect()
 }
 
-/// Letters three places back, as Caesar wrote.
+/// Shifts letters back by three places (Caesar cipher).
 pub(in crate::stages) fn caesar(text: &str) -> String {
     each_letter(text, |place| (place + 23) % 26)
 }
 
-/// Letters counted from the other end of the alphabet.
+/// Mirrors letters in the alphabet (Atbash).
 pub(in crate::stages) fn atbash(text: &str) -> String {
     each_letter(text, |place| 25 - place)
 }
 
-/// Puts another letter of the same case in each letter's place, by its number in the alphabet.
+/// Replaces each letter by another one of the same case, by its number in the alphabet.
 fn each_letter(text: &str, other: impl Fn(u8) -> u8) -> String {
     let turn = |c: char| match (u8::try_from(c), c) {
         (Ok(byte), 'a'..='z') => char::from(b'a' + other(byte - b'a').min(25)),
@@ -126,7 +126,7 @@ fn each_letter(text: &str, other: impl Fn(u8) -> u8) -> String {
     text.chars().map(turn).collect()
 }
 
-/// One letter on each line, an empty line between words. Nothing, if too few lines are so.
+/// One letter on each line, an empty line between words. `None` if too few lines are like this.
 pub(super) fn stacked(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let (mut joined, mut inside) = (0, false);
@@ -153,7 +153,7 @@ pub(super) fn stacked(text: &str) -> Option<String> {
     (joined >= JOINED).then_some(out)
 }
 
-/// Words an instruction to a machine is made of. Whoever misspells them on purpose still wants them to be read.
+/// Core words of instructions to a machine. An attacker who misspells them still wants them to be read.
 const CORE: [&str; 13] = [
     "ignore",
     "disregard",
@@ -169,12 +169,12 @@ const CORE: [&str; 13] = [
     "forward",
     "restrictions",
 ];
-/// So many of them have to be misspelt, so that a slip of the pen is none.
+/// This many of them must be misspelt, so that a single typing error does not count.
 const MISSPELT: usize = 2;
-/// Longer texts are not looked through for slips.
+/// Longer texts are not searched for misspellings.
 const RESPELT: usize = 64 << 10;
 
-/// The text with misspelt words of instructions put right. Nothing, if they are too few.
+/// The text with misspelt words of instructions corrected. `None` if they are too few.
 pub(super) fn respelt(text: &str) -> Option<String> {
     if text.len() > RESPELT {
         return None;
@@ -202,10 +202,10 @@ pub(super) fn respelt(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// The core word that was meant by one that is spelt otherwise.
+/// The core word that a misspelt word stands for.
 fn meant(word: &[u8]) -> Option<&'static str> {
     let (first, last) = (word.first()?.to_ascii_lowercase(), word.last()?.to_ascii_lowercase());
-    // A slip leaves both ends of a word alone, so that most words are left after two letters.
+    // A misspelling keeps both ends of a word, so most words are excluded after two letters.
     if !matches!(
         (first, last),
         (b'i', b'e' | b's' | b'n')
@@ -223,8 +223,8 @@ fn meant(word: &[u8]) -> Option<&'static str> {
     (!CORE.iter().any(|core| core.as_bytes().eq_ignore_ascii_case(word))).then_some(found)
 }
 
-/// Whether a word is another one with a letter too few, too many or wrong, or with those inside in another order. One that
-/// only ends otherwise is a form of it, and no slip.
+/// Whether a word is a core word with one letter missing, added or wrong, or with its inner letters reordered. A word
+/// with only a different ending is another form of it, and not a misspelling.
 fn is_slip(core: &[u8], word: &[u8]) -> bool {
     let same = |(one, two): &(&u8, &u8)| one.eq_ignore_ascii_case(two);
     let head = core.iter().zip(word).take_while(same).count();
@@ -242,7 +242,7 @@ fn is_slip(core: &[u8], word: &[u8]) -> bool {
     head + tail + 1 == shorter || one == two
 }
 
-/// Backwards.
+/// The text reversed.
 pub(in crate::stages) fn reversed(text: &str) -> String {
     text.chars().rev().collect()
 }
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pairs of lone letters, counted as `unspaced` finds them.
+    /// The number of pairs of single letters, as `unspaced` finds them.
     fn pairs(text: &str) -> usize {
         let chars: Vec<char> = text.chars().collect();
         let lone = |at: usize| {

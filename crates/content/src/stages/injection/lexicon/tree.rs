@@ -1,42 +1,42 @@
-//! Words by their letters, for finding all of them wherever they begin.
+//! A tree of words by their letters, to find all of them at any position.
 //!
-//! Takes a sorted list of words in lower case, gives those that a text has at a place. Promise: built in a millisecond,
-//! because a process that reads one mail pays for it; a walk is never longer than the longest word.
+//! Takes a sorted list of words in lower case, gives those that start at a position of a text. Promise: built in a
+//! millisecond, because a process that reads one mail pays for it; a walk is never longer than the longest word.
 
 use std::borrow::Cow;
 
-/// No word, or no branch.
+/// Marks a missing word or branch.
 const NONE: u32 = u32::MAX;
 
-/// A point where words part, or the only word that is left.
+/// A node where words diverge, or the only word that remains.
 #[derive(Debug, Clone, Copy)]
-struct Node {
-    /// Where its branches begin; they stand side by side, and none means that only one word is left.
+struct TrieNode {
+    /// The index of its first branch; branches are adjacent, and none means that only one word remains.
     branches: u32,
     count: u32,
-    /// The word that ends here, or the one that is left.
+    /// The word that ends here, or the one that remains.
     word: u32,
 }
 
-/// The words, and the points where they part.
+/// The words, and the nodes where they diverge.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct WordTrie {
     words: Vec<Cow<'static, str>>,
-    nodes: Vec<Node>,
+    nodes: Vec<TrieNode>,
     /// The letter that leads to each node.
     letters: Vec<u8>,
-    /// The node behind each first letter.
+    /// The node for each first letter.
     first: [u32; 256],
 }
 
-impl Tree {
-    /// The words must be sorted, in lower case and each there once.
+impl WordTrie {
+    /// The words must be sorted, in lower case and unique.
     pub(super) fn new(words: Vec<Cow<'static, str>>) -> Self {
         let mut tree =
             Self { nodes: Vec::with_capacity(words.len() * 2), letters: Vec::new(), first: [NONE; 256], words };
         tree.letters.reserve(tree.words.len() * 2);
         tree.push(0);
-        // What is left to part: a node, the words below it, and how many of their letters led there.
+        // The open work: a node, the words below it, and the number of letters that led to it.
         let mut open = vec![(0, 0, tree.words.len(), 0)];
         while let Some((node, from, to, depth)) = open.pop() {
             tree.part(node, from..to, depth, &mut open);
@@ -53,12 +53,12 @@ impl Tree {
     }
 
     fn push(&mut self, letter: u8) -> usize {
-        self.nodes.push(Node { branches: NONE, count: 0, word: NONE });
+        self.nodes.push(TrieNode { branches: NONE, count: 0, word: NONE });
         self.letters.push(letter);
         self.nodes.len() - 1
     }
 
-    /// Gives a node its branches.
+    /// Adds the branches of a node.
     fn part(
         &mut self,
         node: usize,
@@ -69,7 +69,7 @@ impl Tree {
         let number = |at: usize| u32::try_from(at).unwrap_or(NONE);
         let mut rest = words;
         let ends = self.words.get(rest.start).is_some_and(|word| word.len() == depth);
-        // The root always has branches: a place is looked up by its first letter.
+        // The root always has branches: the first letter is looked up directly.
         if ends || (rest.len() == 1 && depth > 0) {
             if let Some(node) = self.nodes.get_mut(node) {
                 node.word = number(rest.start);
@@ -102,7 +102,7 @@ impl Tree {
         self.first.get(usize::from(byte.to_ascii_lowercase())).is_some_and(|node| *node != NONE)
     }
 
-    /// Calls back with each word that begins here and where it ends, shorter ones first.
+    /// Calls `each` for every word that begins here, with its end, shorter words first.
     pub(super) fn at(&self, text: &[u8], start: usize, mut each: impl FnMut(usize, usize)) {
         let lower = |at: usize| text.get(at).map(u8::to_ascii_lowercase);
         let Some(mut next) = lower(start).and_then(|byte| self.first.get(usize::from(byte)).copied()) else { return };
@@ -140,7 +140,7 @@ mod tests {
         fn every_word_is_found_where_it_stands(
             words in proptest::collection::btree_set("[ab\u{e9} ]{1,5}", 1..40), text in "[abAB\u{e9} ]{0,24}"
         ) {
-            let tree = Tree::new(words.iter().map(|word| Cow::Owned(word.clone())).collect());
+            let tree = WordTrie::new(words.iter().map(|word| Cow::Owned(word.clone())).collect());
             for start in 0..text.len() {
                 let mut found = Vec::new();
                 tree.at(text.as_bytes(), start, |word, end| found.push((word, end)));

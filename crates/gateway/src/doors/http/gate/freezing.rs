@@ -1,27 +1,31 @@
-//! Approvals that a freeze keeps back from clients that act by themselves.
+//! Approvals that a freeze holds back from self-executing clients.
 //!
-//! Takes a question as it stands; gives what its client is told. Promise: while its agent, its service or everything is
-//! frozen, no client hears `approved`, whenever and by whom that was said.
+//! Takes the state of an approval; gives what its client is told. Promise: while its agent, its service or everything
+//! is frozen, no client receives `approved`, whenever and by whom it was approved.
 
 use sluice_core::approval::{Approval, ApprovalState};
 use sluice_store::Store;
 
-use super::Seen;
-use crate::No;
+use super::GateRequestView;
+use crate::CallError;
 use crate::rooms::freeze;
 
-/// What a client is told: an approval that is kept back still waits, and why is said along.
+/// What a client is told: an approval that is held back is still pending, with the reason.
 ///
 /// # Errors
-/// When the freezes cannot be read: then nothing is told.
-pub(super) async fn unless_frozen(store: &Store, approval: &Approval, view: Seen) -> Result<Seen, No> {
+/// When the freezes cannot be read: then the client gets an error.
+pub(super) async fn unless_frozen(
+    store: &Store,
+    approval: &Approval,
+    view: GateRequestView,
+) -> Result<GateRequestView, CallError> {
     if view.status != "approved" {
         return Ok(view);
     }
     match freeze::refuse(store, &approval.agent, &approval.service).await {
         Ok(()) => Ok(view),
         Err(no) if no.refusal.code().room() == "store" => Err(no),
-        Err(no) => Ok(Seen {
+        Err(no) => Ok(GateRequestView {
             status: "pending".into(),
             decision: None,
             answer: None,
@@ -33,7 +37,8 @@ pub(super) async fn unless_frozen(store: &Store, approval: &Approval, view: Seen
     }
 }
 
-/// Whether an approval was given and is kept back: its client goes on waiting. One that cannot be looked at is.
+/// Whether an approval was given and is held back: its client keeps waiting. If the freezes cannot be read, it is held
+/// back.
 pub(super) async fn keeps_back(store: &Store, approval: &Approval) -> bool {
     let given = match approval.state {
         ApprovalState::Approved { .. } | ApprovalState::Consumed { .. } | ApprovalState::Superseded { .. } => true,

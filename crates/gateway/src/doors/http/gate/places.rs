@@ -1,17 +1,18 @@
-//! Places that a request names: whether a letter can get there at all.
+//! Places that a request names: checks whether a message can be delivered there at all.
 //!
-//! Takes the text of a chat or an address; gives it as channels take it. Promise: what no server could ever deliver to is
-//! refused when the request is made, so that nobody waits for an answer to a letter that cannot be sent.
+//! Takes the text of a chat or an address; gives it in the form that channels take. Promise: a place to which no server
+//! could deliver is refused when the request is made, so that nobody waits for an answer to a message that cannot be
+//! sent.
 
 use sluice_core::refusal::Code;
 
-use crate::No;
+use crate::CallError;
 
-/// Numbers of chats have at most 52 bits.
+/// Chat ids have at most 52 bits.
 const LARGEST_CHAT: u64 = 1 << 52;
 
-/// The number of a chat, or the name of a channel.
-pub(super) fn chat(text: &str) -> Result<String, No> {
+/// The id of a chat, or the name of a Telegram channel.
+pub(super) fn chat(text: &str) -> Result<String, CallError> {
     let number = text.parse::<i64>().ok().filter(|chat| *chat != 0 && chat.unsigned_abs() <= LARGEST_CHAT);
     if let Some(number) = number {
         return Ok(number.to_string());
@@ -24,11 +25,11 @@ pub(super) fn chat(text: &str) -> Result<String, No> {
     if text.strip_prefix('@').is_some_and(plain) {
         return Ok(text.to_owned());
     }
-    Err(No::saying(Code::SchemaWrongType, "`target.tg_chat_id` is the number of a chat, such as 123456789"))
+    Err(CallError::with_text(Code::SchemaWrongType, "`target.tg_chat_id` is the number of a chat, such as 123456789"))
 }
 
-/// An address, without a name before it.
-pub(super) fn address(text: &str) -> Result<String, No> {
+/// An e-mail address, without a display name before it.
+pub(super) fn address(text: &str) -> Result<String, CallError> {
     let local = |part: &str| {
         (1..=64).contains(&part.len())
             && part.bytes().all(|b| b.is_ascii_alphanumeric() || b".!#$%&'*+/=?^_`{|}~-".contains(&b))
@@ -49,7 +50,7 @@ pub(super) fn address(text: &str) -> Result<String, No> {
     if fine {
         return Ok(text.to_owned());
     }
-    Err(No::saying(Code::SchemaWrongType, "`target.email_to` is one address, such as you@example.com"))
+    Err(CallError::with_text(Code::SchemaWrongType, "`target.email_to` is one address, such as you@example.com"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Channels to people.
+//! Routes for channels to people.
 
 use sluice_core::refusal::Code;
 
@@ -17,7 +17,7 @@ pub const ROUTES: &[Route] = &[
         stops: false,
         query: &[],
         body: None,
-        answers: &[(200, shape!(views::Page<status::ChannelStatus>))],
+        answers: &[(200, shape!(views::ListPage<status::ChannelStatusView>))],
         refusals: &[],
         handler: handler!(channels::list),
     },
@@ -25,12 +25,12 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/channels/{name}/test",
         name: "testChannel",
-        about: "Sends a test message to every person that a channel reaches, and says what came of each.",
+        about: "Sends a test message to every person that a channel reaches, and reports the result of each.",
         access: APPROVER,
         stops: false,
         query: &[],
         body: None,
-        answers: &[(200, shape!(channels::ChannelTest))],
+        answers: &[(200, shape!(channels::ChannelTestView))],
         refusals: &[Code::StoreNotFound],
         handler: handler!(channels::test),
     },

@@ -1,10 +1,10 @@
-//! What was withheld, and what sessions were shown.
+//! Routes for withheld items, and for what sessions were shown.
 
 use sluice_core::refusal::Code;
-use sluice_store::Role;
+use sluice_store::OperatorRole;
 
 use super::{APPROVER, CURSOR, LIMIT, VIEWER, handler, shape};
-use crate::doors::http::route::{Access, Param, Route};
+use crate::doors::http::route::{QueryParam, Route, RouteAccess};
 use crate::doors::http::{findings, views};
 
 /// The routes.
@@ -13,12 +13,16 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/findings",
         name: "listFindings",
-        about: "Lists items that were kept from agents, newest first.",
+        about: "Lists items that were withheld from agents, newest first.",
         access: VIEWER,
         stops: false,
-        query: &[CURSOR, LIMIT, Param { name: "open", kind: "boolean", about: "Only those nobody has released." }],
+        query: &[
+            CURSOR,
+            LIMIT,
+            QueryParam { name: "open", kind: "boolean", about: "Only items that nobody has released." },
+        ],
         body: None,
-        answers: &[(200, shape!(views::Page<findings::FindingView>))],
+        answers: &[(200, shape!(views::ListPage<findings::ContentFindingView>))],
         refusals: &[],
         handler: handler!(findings::list),
     },
@@ -26,12 +30,12 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/findings/{finding_id}",
         name: "getFinding",
-        about: "Describes a withheld item; gives it to approvers who ask and, once released, to its agent.",
-        access: Access::Either(Role::Viewer),
+        about: "Describes a withheld item; includes the item for approvers who request it and, once released, to its agent.",
+        access: RouteAccess::Either(OperatorRole::Viewer),
         stops: false,
-        query: &[Param { name: "content", kind: "boolean", about: "With the item itself, for approvers." }],
+        query: &[QueryParam { name: "content", kind: "boolean", about: "Includes the item itself, for approvers." }],
         body: None,
-        answers: &[(200, shape!(findings::FindingView))],
+        answers: &[(200, shape!(findings::ContentFindingView))],
         refusals: &[Code::StoreNotFound, Code::VaultLocked],
         handler: handler!(findings::show),
     },
@@ -39,12 +43,12 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/findings/{finding_id}/release",
         name: "releaseFinding",
-        about: "Lets an item through that was withheld, after a person has looked.",
+        about: "Releases a withheld item after a person has checked it.",
         access: APPROVER,
         stops: false,
         query: &[],
-        body: shape!(findings::Let),
-        answers: &[(200, shape!(findings::FindingView))],
+        body: shape!(findings::ReleaseFindingBody),
+        answers: &[(200, shape!(findings::ContentFindingView))],
         refusals: &[Code::StoreNotFound],
         handler: handler!(findings::release),
     },
@@ -52,12 +56,12 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/sessions/{session_id}/observations",
         name: "observe",
-        about: "Takes in what a client that acts by itself is about to show its agent, and says what it may show.",
-        access: Access::Agent,
+        about: "Screens content that a self-executing client is about to show its agent, and returns what it may show.",
+        access: RouteAccess::Agent,
         stops: false,
         query: &[],
-        body: shape!(findings::Observation),
-        answers: &[(200, shape!(findings::Observed))],
+        body: shape!(findings::ObservationBody),
+        answers: &[(200, shape!(findings::ObservationView))],
         refusals: &[Code::IdentitySession, Code::ContentUnread, Code::VaultLocked, Code::StoreConflict],
         handler: handler!(findings::observe),
     },

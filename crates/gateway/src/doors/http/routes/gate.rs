@@ -1,10 +1,10 @@
-//! The approval API of clients that act by themselves, and the standing yeses it knows.
+//! Routes of the approval API for self-executing clients, and of their standing approvals.
 
 use sluice_core::refusal::Code;
-use sluice_store::Role;
+use sluice_store::OperatorRole;
 
 use super::{APPROVER, LIMIT, VIEWER, handler, shape};
-use crate::doors::http::route::{Access, Route};
+use crate::doors::http::route::{Route, RouteAccess};
 use crate::doors::http::{approvals, gate, views};
 
 /// The routes.
@@ -13,12 +13,12 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/approvals",
         name: "requestApproval",
-        about: "Asks people about something the client does by itself, or answers at once from a standing yes.",
-        access: Access::Agent,
+        about: "Requests an approval for an action that the client carries out itself; a standing approval answers at once.",
+        access: RouteAccess::Agent,
         stops: false,
         query: &[],
-        body: shape!(gate::Ask),
-        answers: &[(200, shape!(gate::AskedView))],
+        body: shape!(gate::GateRequestBody),
+        answers: &[(200, shape!(gate::GateReceiptView))],
         refusals: &[
             Code::IdentityPaused,
             Code::ApprovalTarget,
@@ -35,7 +35,7 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/approvals/stats",
         name: "approvalStats",
-        about: "Shows how people have decided in the last week: how often yes, and how fast.",
+        about: "Reports how people have decided in the last week: how often they approved, and how fast.",
         access: VIEWER,
         stops: false,
         query: &[],
@@ -48,11 +48,11 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/inbox/email-reply",
         name: "handInReply",
-        about: "Takes a person's reply from a forwarding service. Decides if it is clear.",
-        access: Access::Inbox,
+        about: "Receives a person's reply from a forwarding service. The reply decides if it is clear.",
+        access: RouteAccess::Inbox,
         stops: false,
         query: &[],
-        body: shape!(gate::MailReply),
+        body: shape!(gate::MailReplyBody),
         answers: &[(200, shape!(serde_json::Value))],
         refusals: &[
             Code::ApprovalReplyToken,
@@ -73,12 +73,12 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/allow-rules",
         name: "listAllowRules",
-        about: "Lists permanent allow rules: a client's own, or everyone's for an operator.",
-        access: Access::Either(Role::Viewer),
+        about: "Lists permanent allow rules: a client sees its own, an operator all.",
+        access: RouteAccess::Either(OperatorRole::Viewer),
         stops: false,
         query: &[LIMIT],
         body: None,
-        answers: &[(200, shape!(views::Page<serde_json::Value>))],
+        answers: &[(200, shape!(views::ListPage<serde_json::Value>))],
         refusals: &[],
         handler: handler!(gate::rules),
     },
@@ -86,11 +86,11 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/allow-rules",
         name: "makeAllowRule",
-        about: "Allows a client one kind of action until revoked.",
+        about: "Allows a client one kind of action until the rule is revoked.",
         access: APPROVER,
         stops: false,
         query: &[],
-        body: shape!(gate::NewRule),
+        body: shape!(gate::NewAllowRuleBody),
         answers: &[(201, shape!(serde_json::Value))],
         refusals: &[],
         handler: handler!(gate::make_rule),
@@ -99,8 +99,8 @@ pub const ROUTES: &[Route] = &[
         method: "DELETE",
         path: "/v1/allow-rules/{rule_id}",
         name: "revokeAllowRule",
-        about: "Revokes a permanent allow rule: a client its own, an operator anyone's.",
-        access: Access::Either(Role::Approver),
+        about: "Revokes a permanent allow rule: a client its own, an operator any.",
+        access: RouteAccess::Either(OperatorRole::Approver),
         stops: true,
         query: &[],
         body: None,
@@ -112,12 +112,12 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/session-allows",
         name: "listSessionAllows",
-        about: "Lists yeses for a session: a client's own, or everyone's for an operator.",
-        access: Access::Either(Role::Viewer),
+        about: "Lists standing approvals for sessions: a client sees its own, an operator all.",
+        access: RouteAccess::Either(OperatorRole::Viewer),
         stops: false,
         query: &[LIMIT],
         body: None,
-        answers: &[(200, shape!(views::Page<serde_json::Value>))],
+        answers: &[(200, shape!(views::ListPage<serde_json::Value>))],
         refusals: &[],
         handler: handler!(gate::session_allows),
     },
@@ -125,7 +125,7 @@ pub const ROUTES: &[Route] = &[
         method: "DELETE",
         path: "/v1/session-allows/{allowance_id}",
         name: "endSessionAllow",
-        about: "Ends a yes for a session.",
+        about: "Ends a standing approval for a session.",
         access: APPROVER,
         stops: true,
         query: &[],

@@ -1,9 +1,9 @@
-//! Mounted servers.
+//! Routes for mounted servers.
 
 use sluice_core::refusal::Code;
 
 use super::{ADMIN, VIEWER, handler, shape};
-use crate::doors::http::route::{Param, Route};
+use crate::doors::http::route::{QueryParam, Route};
 use crate::doors::http::{mounts, views};
 
 /// The routes.
@@ -17,7 +17,7 @@ pub const ROUTES: &[Route] = &[
         stops: false,
         query: &[],
         body: None,
-        answers: &[(200, shape!(views::Page<mounts::MountView>))],
+        answers: &[(200, shape!(views::ListPage<mounts::MountView>))],
         refusals: &[],
         handler: handler!(mounts::list),
     },
@@ -38,10 +38,10 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/mounts/{name}/waiting",
         name: "listWaitingTools",
-        about: "Shows definitions that wait for a person, beside those that were accepted.",
+        about: "Shows definitions that wait for a person, with those that were accepted before.",
         access: VIEWER,
         stops: false,
-        query: &[Param { name: "all", kind: "boolean", about: "Those of tools for which nothing waits, too." }],
+        query: &[QueryParam { name: "all", kind: "boolean", about: "Includes tools for which nothing waits." }],
         body: None,
         answers: &[(200, shape!(mounts::MountView))],
         refusals: &[Code::StoreNotFound],
@@ -51,12 +51,12 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/mounts/reload",
         name: "reloadMounts",
-        about: "Reads the mounts of the configuration again: starts what is new, starts again what is another, ends what is gone.",
+        about: "Reloads the mounts of the configuration: starts new servers, restarts changed ones, stops removed ones.",
         access: ADMIN,
         stops: false,
         query: &[],
         body: None,
-        answers: &[(200, shape!(mounts::ReloadedView))],
+        answers: &[(200, shape!(mounts::MountsReloadView))],
         refusals: &[Code::MountInvalid],
         handler: handler!(mounts::reload),
     },
@@ -64,7 +64,7 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/mounts/{name}/test",
         name: "testMount",
-        about: "Looks at a mounted server now: starts it if it is down, and lists its tools again.",
+        about: "Checks a mounted server now: starts it if it is down, and lists its tools again.",
         access: ADMIN,
         stops: false,
         query: &[],
@@ -77,11 +77,11 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/mounts/{name}/accept",
         name: "acceptTools",
-        about: "Accepts definitions that wait, each by the digest of what was shown, and takes a person's word that tools only read.",
+        about: "Accepts waiting definitions, each by the digest of what was shown, and records a person's decision that tools only read.",
         access: ADMIN,
         stops: false,
         query: &[],
-        body: shape!(mounts::AcceptBody),
+        body: shape!(mounts::AcceptToolsBody),
         answers: &[(200, shape!(mounts::MountView))],
         refusals: &[Code::StoreNotFound, Code::StoreConflict, Code::DoorParameter],
         handler: handler!(mounts::accept),

@@ -1,16 +1,16 @@
-//! What people decide and stop.
+//! Routes for decisions and freezes.
 
 use sluice_core::refusal::Code;
-use sluice_store::Role;
+use sluice_store::OperatorRole;
 
 use super::{AGENT, APPROVER, CALL, CURSOR, HOLDS, LIMIT, SERVICE, STATE, VIEWER, WAIT, handler, shape};
-use crate::doors::http::route::{Access, Param, Route};
+use crate::doors::http::route::{QueryParam, Route, RouteAccess};
 use crate::doors::http::{approvals, gate, holds, settling, status, views};
 
-const FROM: Param = Param {
+const FROM: QueryParam = QueryParam {
     name: "from",
     kind: "integer",
-    about: "For operators: the place of the first write to show, from 0. A card of many writes comes in several answers.",
+    about: "For operators: the place of the first write to show, from 0. A card of many writes needs several requests.",
 };
 
 /// The routes.
@@ -19,7 +19,7 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/status",
         name: "status",
-        about: "How the gateway is, on one page.",
+        about: "Returns the status of the gateway, on one page.",
         access: VIEWER,
         stops: true,
         query: &[],
@@ -37,7 +37,7 @@ pub const ROUTES: &[Route] = &[
         stops: true,
         query: &HOLDS,
         body: None,
-        answers: &[(200, shape!(views::Page<views::HoldView>))],
+        answers: &[(200, shape!(views::ListPage<views::HoldView>))],
         refusals: &[],
         handler: handler!(holds::page),
     },
@@ -45,7 +45,7 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/holds/{buffer_id}",
         name: "getHold",
-        about: "Shows a held write with exactly what it does.",
+        about: "Returns a held write with its full action.",
         access: VIEWER,
         stops: true,
         query: &[],
@@ -58,7 +58,7 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/holds/{buffer_id}/cancel",
         name: "cancelHold",
-        about: "Stops a held write before anything leaves.",
+        about: "Cancels a held write before anything leaves.",
         access: APPROVER,
         stops: true,
         query: &[],
@@ -75,7 +75,7 @@ pub const ROUTES: &[Route] = &[
         access: APPROVER,
         stops: true,
         query: &[],
-        body: shape!(holds::Extend),
+        body: shape!(holds::ExtendHoldBody),
         answers: &[(200, shape!(views::HoldView))],
         refusals: &[Code::HoldNotFound, Code::HoldTooLate, Code::ApprovalNotOffered, Code::StoreConflict],
         handler: handler!(holds::extend),
@@ -97,12 +97,12 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/holds/settle",
         name: "settleHolds",
-        about: "Takes a person's word on many unclear writes of one service: a dry run lists them with what is known of each.",
+        about: "Settles many unclear writes of one service as a person decides: a dry run lists them with what is known of each.",
         access: APPROVER,
         stops: false,
         query: &[],
-        body: shape!(settling::SettleMany),
-        answers: &[(200, shape!(settling::SettledMany))],
+        body: shape!(settling::SettleManyBody),
+        answers: &[(200, shape!(settling::SettleManyView))],
         refusals: &[],
         handler: handler!(settling::settle_many),
     },
@@ -110,11 +110,11 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/holds/{buffer_id}/settle",
         name: "settleHold",
-        about: "Takes a person's word on a write that is unclear, stale or dead.",
+        about: "Settles a write that is unclear, stale or dead as a person decides.",
         access: APPROVER,
         stops: false,
         query: &[],
-        body: shape!(holds::SettleBody),
+        body: shape!(holds::SettleHoldBody),
         answers: &[(200, shape!(views::HoldView))],
         refusals: &[Code::HoldNotFound, Code::HoldTooLate, Code::ApprovalNotOffered, Code::StoreConflict],
         handler: handler!(holds::settle),
@@ -123,12 +123,12 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/rollbacks",
         name: "takeBack",
-        about: "Takes writes back, or says what that would do.",
+        about: "Undoes writes, or reports what that would do.",
         access: APPROVER,
         stops: false,
         query: &[],
-        body: shape!(holds::Undo),
-        answers: &[(200, shape!(holds::Undone)), (202, shape!(holds::Undone))],
+        body: shape!(holds::UndoBody),
+        answers: &[(200, shape!(holds::UndoView)), (202, shape!(holds::UndoView))],
         refusals: &[
             Code::HoldNotFound,
             Code::CallPossibleDuplicate,
@@ -147,12 +147,12 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/approvals",
         name: "listApprovals",
-        about: "Lists questions, the newest first: a client's own requests, or everything for an operator.",
-        access: Access::Either(Role::Viewer),
+        about: "Lists approvals, the newest first: a client sees its own requests, an operator all.",
+        access: RouteAccess::Either(OperatorRole::Viewer),
         stops: true,
         query: &[CURSOR, LIMIT, AGENT, STATE],
         body: None,
-        answers: &[(200, shape!(views::Page<views::ApprovalView>))],
+        answers: &[(200, shape!(views::ListPage<views::ApprovalView>))],
         refusals: &[],
         handler: handler!(approvals::list),
     },
@@ -160,12 +160,12 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/approvals/{approval_id}",
         name: "getApproval",
-        about: "Shows a question: to a client how its request stands, to an operator what it covers. Never decides.",
-        access: Access::Either(Role::Viewer),
+        about: "Returns an approval: for a client the state of its request, for an operator what it covers. Never decides.",
+        access: RouteAccess::Either(OperatorRole::Viewer),
         stops: true,
         query: &[WAIT, FROM],
         body: None,
-        answers: &[(200, shape!(gate::Seen))],
+        answers: &[(200, shape!(gate::GateRequestView))],
         refusals: &[Code::ApprovalNotFound],
         handler: handler!(approvals::show),
     },
@@ -173,11 +173,11 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/approvals/{approval_id}/decision",
         name: "decide",
-        about: "Answers a question, once.",
+        about: "Decides an approval, once.",
         access: APPROVER,
         stops: true,
         query: &[],
-        body: shape!(approvals::Decide),
+        body: shape!(approvals::DecideApprovalBody),
         answers: &[(200, shape!(views::ApprovalView)), (202, shape!(views::ApprovalView))],
         refusals: &DECIDE,
         handler: handler!(approvals::decide),
@@ -191,7 +191,7 @@ pub const ROUTES: &[Route] = &[
         stops: false,
         query: &[LIMIT],
         body: None,
-        answers: &[(200, shape!(views::Page<serde_json::Value>))],
+        answers: &[(200, shape!(views::ListPage<serde_json::Value>))],
         refusals: &[],
         handler: handler!(approvals::allowances),
     },
@@ -199,7 +199,7 @@ pub const ROUTES: &[Route] = &[
         method: "DELETE",
         path: "/v1/allowances/{allowance_id}",
         name: "revokeAllowance",
-        about: "Takes a standing yes back.",
+        about: "Revokes a standing approval.",
         access: APPROVER,
         stops: true,
         query: &[],
@@ -212,12 +212,12 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/freezes",
         name: "listFreezes",
-        about: "Lists what is frozen.",
+        about: "Lists the freezes in force.",
         access: VIEWER,
         stops: true,
         query: &[],
         body: None,
-        answers: &[(200, shape!(views::Page<views::FreezeView>))],
+        answers: &[(200, shape!(views::ListPage<views::FreezeView>))],
         refusals: &[],
         handler: handler!(status::freezes),
     },
@@ -225,12 +225,12 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/freezes",
         name: "freeze",
-        about: "Stops everything, one agent or one service. When it answers, nothing new starts.",
+        about: "Freezes everything, one agent or one service. Once this call has answered, nothing new starts.",
         access: APPROVER,
         stops: true,
         query: &[],
         body: shape!(status::FreezeBody),
-        answers: &[(201, shape!(status::Frozen))],
+        answers: &[(201, shape!(status::FreezeResultView))],
         refusals: &[],
         handler: handler!(status::freeze),
     },
@@ -251,18 +251,22 @@ pub const ROUTES: &[Route] = &[
         method: "GET",
         path: "/v1/alerts",
         name: "listAlerts",
-        about: "Lists what people were told, the newest first.",
+        about: "Lists alerts, the newest first.",
         access: VIEWER,
         stops: true,
         query: &[
             CURSOR,
             LIMIT,
             AGENT,
-            Param { name: "severity", kind: "string", about: "At least this: info, action, warning or critical." },
-            Param { name: "open", kind: "boolean", about: "Only those nobody has acknowledged." },
+            QueryParam {
+                name: "severity",
+                kind: "string",
+                about: "Only alerts of at least this severity: info, action, warning or critical.",
+            },
+            QueryParam { name: "open", kind: "boolean", about: "Only alerts that nobody has acknowledged." },
         ],
         body: None,
-        answers: &[(200, shape!(views::Page<serde_json::Value>))],
+        answers: &[(200, shape!(views::ListPage<serde_json::Value>))],
         refusals: &[],
         handler: handler!(status::alerts),
     },
@@ -270,7 +274,7 @@ pub const ROUTES: &[Route] = &[
         method: "POST",
         path: "/v1/alerts/{alert_id}/acknowledge",
         name: "acknowledgeAlert",
-        about: "Marks an alert as seen.",
+        about: "Acknowledges an alert.",
         access: APPROVER,
         stops: false,
         query: &[],
@@ -281,7 +285,7 @@ pub const ROUTES: &[Route] = &[
     },
 ];
 
-/// What a decision itself can be refused with.
+/// The codes that a decision itself can be refused with.
 const OWN: [Code; 6] = [
     Code::ApprovalNotFound,
     Code::ApprovalAlreadyDecided,
@@ -291,7 +295,7 @@ const OWN: [Code; 6] = [
     Code::HoldNotFound,
 ];
 
-/// As a decision, and as a call: what a person changed walks the rooms like one.
+/// The codes of a decision, and those of a call: an action that a person changed passes the rooms like a call.
 #[expect(clippy::indexing_slicing, reason = "a constant: what would be out of bounds does not compile")]
 const DECIDE: [Code; CALL.len() + OWN.len()] = {
     let mut all = [Code::ApprovalNotFound; CALL.len() + OWN.len()];

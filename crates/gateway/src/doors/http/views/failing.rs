@@ -1,7 +1,7 @@
-//! Why a write has not happened yet, or never will: the attempt that comes next and the error of the last one.
+//! Why a write has not happened yet, or never will: the next attempt and the error of the last one.
 //!
-//! Takes a held write and what is kept of its last failure; gives what doors show of it. Promise: agents get our code and
-//! our words; what the service said is for people only.
+//! Takes a held write and the stored data of its last failure; gives what doors show of it. Promise: agents get our
+//! code and our text; what the service said is shown to people only.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use sluice_core::refusal::Code;
 use sluice_store::{AttemptFailure, Store};
 
 use super::HoldView;
-use crate::No;
+use crate::CallError;
 
 /// What is wrong with a write that has not happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -27,34 +27,34 @@ pub struct FailingView {
 /// The next attempt of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RetryView {
-    /// Which retry comes next, from 1 on.
+    /// The number of the next retry, from 1 on.
     pub attempt: u32,
-    /// How many there are before the write is a dead letter.
+    /// How many retries there are before the write becomes a dead letter.
     pub of: u32,
-    /// When it comes, unless a person says `retry`.
+    /// When the retry is made, unless a person requests it earlier.
     pub next_at: String,
 }
 
 /// Why an attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LastErrorView {
-    /// Why, as a stable code.
+    /// The reason, as a stable code.
     pub code: String,
-    /// The same in our words.
+    /// The reason, as our text.
     pub text: String,
-    /// What the service said, screened and cut to length. Only people are shown it.
+    /// What the service said, screened and cut to length. Shown to people only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_says: Option<String>,
     /// When the attempt failed.
     pub at: String,
 }
 
-/// Who is shown a failure.
+/// The reader of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Audience {
-    /// An agent: our code and our words.
+pub enum FailureAudience {
+    /// An agent: gets our code and our text.
     Agent,
-    /// A person: also what the service said.
+    /// A person: also gets what the service said.
     Person,
 }
 
@@ -69,20 +69,20 @@ impl FailingView {
 
     /// The next attempt of a write and the error of the last one.
     #[must_use]
-    pub fn with(hold: &Hold, failure: Option<AttemptFailure>, audience: Audience) -> Self {
+    pub fn with(hold: &Hold, failure: Option<AttemptFailure>, audience: FailureAudience) -> Self {
         let last_error = failure.filter(|_| shows_error(hold)).map(|failure| {
-            let meaning = Code::from_code(&failure.code).map_or("it did not work", Code::meaning);
+            let meaning = Code::from_code(&failure.code).map_or("the attempt failed", Code::meaning);
             LastErrorView {
                 text: meaning.to_owned(),
                 code: failure.code,
-                service_says: failure.service_words.filter(|_| audience == Audience::Person),
+                service_says: failure.service_words.filter(|_| audience == FailureAudience::Person),
                 at: failure.failed_at.to_string(),
             }
         });
         Self { last_error, ..Self::of(hold) }
     }
 
-    /// How a write that has not happened stands, in one line for people; nothing where nothing is wrong with it.
+    /// The state of a write that has not happened, in one line for people; `None` if nothing is wrong with it.
     #[must_use]
     pub fn line(&self) -> Option<String> {
         let error = self.last_error.as_ref().map(|error| match &error.service_says {
@@ -99,7 +99,7 @@ impl FailingView {
     }
 }
 
-/// Whether the error of the last attempt still says something about a write.
+/// Whether the error of the last attempt still applies to a write.
 const fn shows_error(hold: &Hold) -> bool {
     match hold.state {
         HoldState::Ready { .. }
@@ -123,7 +123,7 @@ const fn shows_error(hold: &Hold) -> bool {
 ///
 /// # Errors
 /// When the database cannot be read.
-pub async fn failing(store: &Store, hold: &Hold, audience: Audience) -> Result<FailingView, No> {
+pub async fn failing(store: &Store, hold: &Hold, audience: FailureAudience) -> Result<FailingView, CallError> {
     if !shows_error(hold) {
         return Ok(FailingView::of(hold));
     }
@@ -135,7 +135,7 @@ pub async fn failing(store: &Store, hold: &Hold, audience: Audience) -> Result<F
 ///
 /// # Errors
 /// When the database cannot be read.
-pub async fn listed(store: &Store, holds: &[Hold], audience: Audience) -> Result<Vec<HoldView>, No> {
+pub async fn listed(store: &Store, holds: &[Hold], audience: FailureAudience) -> Result<Vec<HoldView>, CallError> {
     let asked: Vec<&Hold> = holds.iter().filter(|hold| shows_error(hold)).collect();
     let found = store.attempt_failures(asked.iter().map(|hold| hold.id).collect()).await?;
     let mut failures: std::collections::HashMap<_, _> = asked.iter().map(|hold| hold.id).zip(found).collect();

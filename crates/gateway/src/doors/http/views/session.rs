@@ -7,21 +7,21 @@ use sluice_store::Session;
 /// A session.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SessionView {
-    /// Its id.
+    /// The id of the session.
     pub session_id: String,
-    /// Whose it is.
+    /// The agent of the session.
     pub agent: String,
-    /// Over which client.
+    /// The name of the client program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
-    /// Since when.
+    /// When it was opened.
     pub opened_at: String,
-    /// Until when it lasted.
+    /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<String>,
     /// Whether the user's task is known.
     pub has_task: bool,
-    /// Whether it was shown something that looked like an attack.
+    /// Whether it was shown content that looked like an attack.
     pub tainted: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Paths that try to get out, and files that are not what they seem.
+//! Tests of paths that try to escape, and of files that are not what they seem.
 
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +7,8 @@ use rustix::fs::{CWD, FileType, Mode};
 
 use super::*;
 
-/// Every capability that takes a path, aimed at one path.
-fn everything_at(world: &World, path: &str) -> Vec<(&'static str, Result<(), Code>)> {
+/// Every capability that takes a path, applied to one path.
+fn everything_at(world: &TestFilesystem, path: &str) -> Vec<(&'static str, Result<(), Code>)> {
     let mut answers = Vec::new();
     for (capability, more) in [
         ("read", json!({})),
@@ -36,7 +36,7 @@ fn everything_at(world: &World, path: &str) -> Vec<(&'static str, Result<(), Cod
     ] {
         let answer = match world.write(capability, arguments) {
             Ok(_) => Ok(()),
-            Err(Trouble::Refused(refusal)) => Err(refusal.code()),
+            Err(WriteError::Refused(refusal)) => Err(refusal.code()),
             Err(other) => panic!("{capability} of {path}: {other:?}"),
         };
         answers.push((capability, answer));
@@ -46,7 +46,7 @@ fn everything_at(world: &World, path: &str) -> Vec<(&'static str, Result<(), Cod
 
 #[test]
 fn no_spelling_of_a_path_gets_out() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("ordinary", "ordinary");
     let outside = world.top.path().join("outside/canary");
     for path in [
@@ -74,7 +74,7 @@ fn no_spelling_of_a_path_gets_out() {
             assert_eq!(answer, Err(Code::FilesOutOfScope), "{capability} of {path:?}");
         }
     }
-    // Look-alikes of dots and slashes are names like any other, below the root.
+    // Look-alikes of dots and slashes are ordinary names inside the root.
     for look_alike in ["\u{2024}\u{2024}", "..\u{2215}outside\u{2215}canary", "\u{ff0e}\u{ff0e}", "%2e%2e%2foutside"] {
         world.write("write", json!({"path": world.path(look_alike), "content": "x"})).unwrap();
         assert!(world.is_there(look_alike));
@@ -84,7 +84,7 @@ fn no_spelling_of_a_path_gets_out() {
 
 #[test]
 fn links_are_never_followed_at_the_end_or_on_the_way() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("ordinary", "ordinary");
     fs::create_dir(world.root.join("real")).unwrap();
     symlink(world.top.path().join("outside/canary"), world.root.join("link")).unwrap();
@@ -96,7 +96,7 @@ fn links_are_never_followed_at_the_end_or_on_the_way() {
         ["link", "folder", "folder/canary", "folder/new/deep", "magic", "magic/etc/passwd", "inner", "real/up/canary"]
     {
         for (capability, answer) in everything_at(&world, &world.path(path)) {
-            // The link is not what was deleted there: that there is something is all that is said.
+            // The link is not what was deleted there: the answer says only that something exists.
             let expected = match (capability, answer) {
                 ("restore", Err(Code::FilesExists)) => Code::FilesExists,
                 ("list" | "search" | "watch", Err(Code::FilesNotAFolder)) => Code::FilesNotAFolder,
@@ -115,7 +115,7 @@ fn links_are_never_followed_at_the_end_or_on_the_way() {
 
 #[test]
 fn a_link_swapped_in_at_any_moment_leads_nowhere() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     let (real, link, at) = (world.root.join("real"), world.root.join("link"), world.root.join("at"));
     fs::create_dir(&real).unwrap();
     fs::write(real.join("canary"), "inside").unwrap();
@@ -166,7 +166,7 @@ fn a_link_swapped_in_at_any_moment_leads_nowhere() {
 
 #[test]
 fn a_file_with_a_second_name_is_refused_unless_the_operator_allows_it() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("ordinary", "ordinary");
     fs::hard_link(world.top.path().join("outside/canary"), world.root.join("second")).unwrap();
     for (capability, answer) in everything_at(&world, &world.path("second")) {
@@ -182,7 +182,10 @@ fn a_file_with_a_second_name_is_refused_unless_the_operator_allows_it() {
     assert_eq!(world.refused("edit", edit), Code::FilesCount);
     world.canary_is_untouched();
 
-    let open = World::with(|path| Root { path, agents: Agents::All, read_only: false, trusted: false }, true);
+    let open = TestFilesystem::with(
+        |path| AgentRoot { path, agents: RootAgents::All, read_only: false, trusted: false },
+        true,
+    );
     open.put("one", "shared");
     fs::hard_link(open.root.join("one"), open.root.join("two")).unwrap();
     assert_eq!(open.read("read", json!({"path": open.path("two")})).unwrap()["content"], "shared");
@@ -192,7 +195,7 @@ fn a_file_with_a_second_name_is_refused_unless_the_operator_allows_it() {
 
 #[test]
 fn pipes_sockets_and_devices_are_refused_at_once() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("ordinary", "ordinary");
     rustix::fs::mknodat(CWD, world.root.join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
     let _listener = UnixListener::bind(world.root.join("socket")).unwrap();
@@ -212,7 +215,7 @@ fn pipes_sockets_and_devices_are_refused_at_once() {
         }
         assert_eq!(world.read("stat", json!({"path": world.path(name)})).unwrap()["type"], "other");
     }
-    // A search walks past them without stopping.
+    // A search skips them without stopping.
     world.put("text", "needle");
     let found = world.read("search_content", json!({"path": world.path(""), "pattern": "needle"})).unwrap();
     assert_eq!(found["total_matches"], 1);
@@ -220,7 +223,7 @@ fn pipes_sockets_and_devices_are_refused_at_once() {
 
 #[test]
 fn what_the_gateway_keeps_is_never_shown() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("a", "secret old text");
     world.write("write", json!({"path": world.path("a"), "content": "new"})).unwrap();
     world.write("delete", json!({"path": world.path("a")})).unwrap();
@@ -241,7 +244,7 @@ fn what_the_gateway_keeps_is_never_shown() {
 
 #[test]
 fn a_trash_that_is_a_link_is_not_used() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("a", "text");
     symlink(world.top.path().join("outside"), world.root.join(".sluice-trash")).unwrap();
     assert_eq!(world.refused("delete", json!({"path": world.path("a")})), Code::FilesSymlink);
@@ -252,7 +255,7 @@ fn a_trash_that_is_a_link_is_not_used() {
 
 #[test]
 fn new_names_that_deceive_are_refused_and_old_ones_can_be_used() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     let path = world.path("a\u{202e}txt.exe");
     assert_eq!(world.refused("write", json!({"path": path, "content": "x"})), Code::SchemaBadName);
     let deep = world.path("b\u{200b}/c");
@@ -264,7 +267,10 @@ fn new_names_that_deceive_are_refused_and_old_ones_can_be_used() {
 
 #[test]
 fn a_root_opened_for_reading_is_never_written() {
-    let world = World::with(|path| Root { path, agents: Agents::All, read_only: true, trusted: false }, false);
+    let world = TestFilesystem::with(
+        |path| AgentRoot { path, agents: RootAgents::All, read_only: true, trusted: false },
+        false,
+    );
     world.put("ordinary", "text");
     world.put("a", "text");
     for (capability, answer) in everything_at(&world, &world.path("a")) {
@@ -279,13 +285,13 @@ fn a_root_opened_for_reading_is_never_written() {
 
 #[test]
 fn a_root_is_closed_to_agents_it_was_not_opened_to() {
-    let other = |path| Root {
+    let other = |path| AgentRoot {
         path,
-        agents: Agents::Named(vec![AgentName::new("other").unwrap()]),
+        agents: RootAgents::Named(vec![AgentName::new("other").unwrap()]),
         read_only: false,
         trusted: false,
     };
-    let world = World::with(other, false);
+    let world = TestFilesystem::with(other, false);
     world.put("ordinary", "text");
     for (capability, answer) in everything_at(&world, &world.path("ordinary")) {
         assert_eq!(answer, Err(Code::FilesOutOfScope), "{capability}");

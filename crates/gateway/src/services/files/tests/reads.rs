@@ -1,4 +1,4 @@
-//! Answers to reads, and watches.
+//! Tests of reads and watches.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::*;
 
 #[test]
 fn a_file_is_read_whole_or_in_part_with_its_checksum() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("a.txt", "grün und blau");
     let answer = world.read("read", json!({"path": world.path("a.txt")})).unwrap();
     assert_eq!(answer["content"], "grün und blau");
@@ -27,7 +27,7 @@ fn a_file_is_read_whole_or_in_part_with_its_checksum() {
 
 #[test]
 fn what_is_not_text_is_read_as_base64_only() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("b", [0xff, 0, 1]);
     assert_eq!(world.read("read", json!({"path": world.path("b")})), Err(Code::FilesEncoding));
     let answer = world.read("read", json!({"path": world.path("b"), "encoding": "binary"})).unwrap();
@@ -38,7 +38,7 @@ fn what_is_not_text_is_read_as_base64_only() {
 
 #[test]
 fn a_folder_is_listed_in_the_order_asked_for() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     for (name, size) in [("b", 3), ("a", 9), (".h", 1)] {
         world.put(name, "x".repeat(size));
     }
@@ -65,7 +65,7 @@ fn a_folder_is_listed_in_the_order_asked_for() {
 
 #[test]
 fn a_listing_is_cut_after_ten_thousand_names_and_says_so() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     for n in 0..10_003 {
         world.put(&format!("{n:05}"), "");
     }
@@ -80,7 +80,7 @@ fn a_listing_is_cut_after_ten_thousand_names_and_says_so() {
 
 #[test]
 fn files_are_found_by_name_hashed_and_counted() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     fs::create_dir_all(world.root.join("x/y")).unwrap();
     fs::create_dir(world.root.join(".git")).unwrap();
     for (way, text) in [("a.md", "one"), ("x/b.md", "one"), ("x/y/c.txt", "three"), (".git/d.md", "four")] {
@@ -113,7 +113,7 @@ fn files_are_found_by_name_hashed_and_counted() {
 
 #[test]
 fn lines_are_found_and_the_shortest_answer_asked_for_wins() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     fs::create_dir(world.root.join("x")).unwrap();
     world.put("a.md", "alpha\nbeta 12\nalpha 34\n");
     world.put("x/b.txt", "alpha 12\n");
@@ -139,8 +139,8 @@ fn lines_are_found_and_the_shortest_answer_asked_for_wins() {
     assert_eq!(search(json!({"pattern": "(?=a)", "regex": true})), Err(Code::FilesPattern));
 }
 
-/// Waits until a watch has seen what is wanted; the events come from the kernel in their own time.
-fn wait_for(world: &World, watch: &str, wanted: impl Fn(&Changes) -> bool) -> Changes {
+/// Waits until a watch has seen the wanted changes; the kernel sends events in its own time.
+fn wait_for(world: &TestFilesystem, watch: &str, wanted: impl Fn(&FileChanges) -> bool) -> FileChanges {
     let clerk = AgentName::new("clerk").unwrap();
     world.runtime.block_on(async {
         let mut timer = tokio::time::interval(Duration::from_millis(5));
@@ -157,7 +157,7 @@ fn wait_for(world: &World, watch: &str, wanted: impl Fn(&Changes) -> bool) -> Ch
 
 #[test]
 fn a_watch_tells_its_agent_of_changes_and_of_nothing_the_gateway_keeps() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     fs::create_dir(world.root.join("x")).unwrap();
     let answer = world.read("watch", json!({"path": world.path(""), "recursive": true})).unwrap();
     assert_eq!((&answer["path"], &answer["recursive"]), (&json!(world.path("")), &json!(true)));
@@ -181,7 +181,7 @@ fn a_watch_tells_its_agent_of_changes_and_of_nothing_the_gateway_keeps() {
 
 #[test]
 fn a_watch_holds_so_many_changes_and_says_when_it_dropped_some() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     let arguments = json!({"path": world.path(""), "event_types": ["create"], "pattern": "*.md"});
     let answer = world.read("watch", arguments).unwrap();
     let watch = answer["watch_id"].as_str().unwrap();
@@ -191,14 +191,14 @@ fn a_watch_holds_so_many_changes_and_says_when_it_dropped_some() {
     }
     let seen = wait_for(&world, watch, |seen| seen.events.last().is_some_and(|change| change.number == 300));
     assert_eq!((seen.events.len(), seen.overflow, seen.events[0].number), (256, true, 45));
-    assert!(seen.events.iter().all(|change| change.kind == ChangeKind::Create && change.path.ends_with(".md")));
+    assert!(seen.events.iter().all(|change| change.kind == FileChangeKind::Create && change.path.ends_with(".md")));
     let clerk = AgentName::new("clerk").unwrap();
     assert!(!world.files.changes(&clerk, watch, 100).unwrap().overflow);
 }
 
 #[test]
 fn two_watches_of_one_folder_both_see_its_changes() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     let begin = || world.read("watch", json!({"path": world.path("")})).unwrap()["watch_id"].clone();
     let (one, other) = (begin(), begin());
     world.put("a", "");
@@ -212,7 +212,7 @@ fn two_watches_of_one_folder_both_see_its_changes() {
 
 #[test]
 fn an_agent_has_sixteen_watches() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     let watches: Vec<_> = (0..16).map(|_| world.read("watch", json!({"path": world.path("")})).unwrap()).collect();
     assert_eq!(world.read("watch", json!({"path": world.path("")})), Err(Code::FilesTooManyWatches));
     let clerk = AgentName::new("clerk").unwrap();

@@ -1,9 +1,9 @@
-//! Going back, and finding out what happened when nobody wrote it down.
+//! Tests of rollback, and of finding out the outcome of unrecorded writes.
 
 use super::*;
 
-/// One of each write, on files that are there for it.
-fn one_of_each(world: &World) -> Vec<(&'static str, Value)> {
+/// One write of each kind, on files that exist for it.
+fn one_of_each(world: &TestFilesystem) -> Vec<(&'static str, Value)> {
     for (way, text) in [("w", "old w"), ("e", "old e"), ("p", "old p"), ("c", "old c"), ("o", "old o"), ("s", "source")]
     {
         world.put(way, text);
@@ -31,8 +31,8 @@ fn one_of_each(world: &World) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Every name and content below the root, without what is ours.
-fn picture(world: &World) -> Vec<(String, Option<String>)> {
+/// Every name and content inside the root, without those of the gateway.
+fn picture(world: &TestFilesystem) -> Vec<(String, Option<String>)> {
     fn below(folder: &Path, found: &mut Vec<(String, Option<String>)>) {
         for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
             let path = entry.path();
@@ -55,7 +55,7 @@ fn picture(world: &World) -> Vec<(String, Option<String>)> {
 
 #[test]
 fn every_write_can_be_undone_to_the_last_byte() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     for (capability, arguments) in one_of_each(&world) {
         let before = picture(&world);
         let (write, made) = world.write(capability, arguments.clone()).unwrap();
@@ -64,7 +64,7 @@ fn every_write_can_be_undone_to_the_last_byte() {
         world.undo(&write).unwrap();
         assert_eq!(picture(&world), before, "{capability} {arguments}");
         assert_eq!(Some(world.present(&write)), write.print, "{capability} {arguments}");
-        // A second time finds it done.
+        // A second undo finds it already done.
         world.undo(&write).unwrap();
         assert_eq!(picture(&world), before, "{capability} {arguments}");
         assert_eq!(world.litter(), [] as [PathBuf; 0], "{capability} {arguments}");
@@ -74,7 +74,7 @@ fn every_write_can_be_undone_to_the_last_byte() {
 #[test]
 fn newer_work_is_never_overwritten_by_an_undo() {
     for newer in [Some("newer work"), None] {
-        let world = World::new();
+        let world = TestFilesystem::new();
         for (capability, arguments) in one_of_each(&world) {
             let (write, made) = world.write(capability, arguments.clone()).unwrap();
             let target = ["destination", "path"].iter().find_map(|key| arguments[key].as_str()).unwrap();
@@ -85,7 +85,7 @@ fn newer_work_is_never_overwritten_by_an_undo() {
             }
             let before = picture(&world);
             assert_ne!(made.after, Some(world.present(&write)), "{capability} {arguments}");
-            // What was not there before the write and is gone again is as it was: there is nothing to undo.
+            // An object that did not exist before the write and is gone again is as it was: there is nothing to undo.
             match world.undo(&write) {
                 Ok(_) => assert_eq!(Some(world.present(&write)), write.print, "{capability} {arguments}"),
                 other => assert_eq!(code(other), Code::RollbackConflict, "{capability} {arguments}"),
@@ -98,11 +98,11 @@ fn newer_work_is_never_overwritten_by_an_undo() {
 
 #[test]
 fn a_write_cut_off_before_it_began_is_found_absent() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     for (capability, arguments) in one_of_each(&world) {
         let before = picture(&world);
         let write = world.prepare(capability, arguments.clone()).unwrap();
-        assert!(matches!(world.look_up(&write), Found::Absent), "{capability} {arguments}");
+        assert!(matches!(world.look_up(&write), LookupOutcome::Absent), "{capability} {arguments}");
         assert_eq!(picture(&world), before, "preparing changes nothing an agent can see");
         assert_eq!(Some(world.present(&write)), write.print);
         // And it can be tried again.
@@ -112,7 +112,7 @@ fn a_write_cut_off_before_it_began_is_found_absent() {
 
 #[test]
 fn a_write_cut_off_before_it_was_recorded_is_found_applied() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     for (capability, arguments) in one_of_each(&world) {
         let (write, mut made) = world.write(capability, arguments.clone()).unwrap();
         let found = applied(world.look_up(&write));
@@ -126,23 +126,23 @@ fn a_write_cut_off_before_it_was_recorded_is_found_applied() {
         world.undo(&write).unwrap();
         let mut reversing = write.hold.clone();
         reversing.reverses = Some(write.hold.id);
-        let undone = Write { hold: reversing, ..write };
+        let undone = TestFileWrite { hold: reversing, ..write };
         applied(world.look_up(&undone));
     }
 }
 
 #[test]
 fn what_somebody_else_did_meanwhile_is_for_a_person() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("a", "old");
     let (write, _) = world.write("write", json!({"path": world.path("a"), "content": "new"})).unwrap();
     world.put("a", "newer");
-    assert!(matches!(world.look_up(&write), Found::Unknown));
+    assert!(matches!(world.look_up(&write), LookupOutcome::Unknown));
 }
 
 #[test]
 fn a_crash_between_two_files_is_told_as_it_is_and_can_be_undone() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("a", "old");
     world.put("b", "old");
     let arguments = json!({"path": world.path(""), "pattern": "old", "replace": "new", "replace_all": true});
@@ -164,20 +164,20 @@ fn a_crash_between_two_files_is_told_as_it_is_and_can_be_undone() {
 
 #[test]
 fn newer_work_that_a_crash_left_beside_ours_is_not_called_applied() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("a", "old");
     let write = world.prepare("write", json!({"path": world.path("a"), "content": "new"})).unwrap();
     world.put("a", "new");
     let beside = format!(".sluice-new-{}-0", write.hold.id);
     world.put(&beside, "somebody's newer work");
-    assert!(matches!(world.look_up(&write), Found::Unknown));
+    assert!(matches!(world.look_up(&write), LookupOutcome::Unknown));
     world.forget(&write);
     assert_eq!(world.text(&beside), "somebody's newer work");
 }
 
 #[test]
 fn what_was_kept_is_closed_to_others_and_gone_when_forgotten() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("a", "once upon a time");
     let (write, _) = world.write("write", json!({"path": world.path("a"), "content": "new"})).unwrap();
     let kept = world.root.join(format!(".sluice-trash/{}/before", write.hold.id));
@@ -194,7 +194,7 @@ fn what_was_kept_is_closed_to_others_and_gone_when_forgotten() {
 
 #[test]
 fn a_kept_content_that_was_damaged_is_not_put_back() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("a", "old");
     let (write, _) = world.write("write", json!({"path": world.path("a"), "content": "new"})).unwrap();
     fs::write(world.root.join(format!(".sluice-trash/{}/before", write.hold.id)), "odd").unwrap();
@@ -204,13 +204,13 @@ fn a_kept_content_that_was_damaged_is_not_put_back() {
 
 #[test]
 fn a_plan_of_another_write_is_refused() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("a", "old");
     let one = world.prepare("write", json!({"path": world.path("a"), "content": "one"})).unwrap();
     let two = world.prepare("write", json!({"path": world.path("a"), "content": "two"})).unwrap();
-    let mixed = Write { before: two.before, ..one };
+    let mixed = TestFileWrite { before: two.before, ..one };
     assert_eq!(code(world.perform(&mixed)), Code::ExecuteRefusedMismatch);
-    let without = Write { before: None, ..mixed };
+    let without = TestFileWrite { before: None, ..mixed };
     assert_eq!(code(world.perform(&without)), Code::FilesFailed);
     assert_eq!(world.text("a"), "old");
 }

@@ -1,4 +1,4 @@
-//! Writes: whole or absent, alone or among others.
+//! Tests of writes: complete or absent, alone or concurrent.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use super::*;
 
 #[test]
 fn each_write_answers_with_what_it_left() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     let a = world.path("a.txt");
     let (_, made) = world.write("write", json!({"path": a, "content": "one\n"})).unwrap();
     let sum = "2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806";
@@ -24,7 +24,7 @@ fn each_write_answers_with_what_it_left() {
     let (delete, made) = world.write("delete", json!({"path": c})).unwrap();
     assert_eq!(made.result["deleted_path"], c);
     assert_eq!(made.result["trash_path"], format!("{}/c.txt", delete.hold.id));
-    let until = world.clock.now() + Span::from_hours(72);
+    let until = world.clock.now() + Millis::from_hours(72);
     assert_eq!((&made.result["recoverable_until"], made.undo_until), (&json!(until.to_string()), Some(until)));
     let (_, made) = world.write("restore", json!({"path": c})).unwrap();
     assert_eq!((&made.result["path"], &made.result["size"]), (&json!(c), &json!(8)));
@@ -37,7 +37,7 @@ fn each_write_answers_with_what_it_left() {
 
 #[test]
 fn a_replaced_file_keeps_its_permissions_and_a_new_one_has_ordinary_ones() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("a", "x");
     fs::set_permissions(world.root.join("a"), fs::Permissions::from_mode(0o4750)).unwrap();
     world.write("write", json!({"path": world.path("a"), "content": "y"})).unwrap();
@@ -48,7 +48,7 @@ fn a_replaced_file_keeps_its_permissions_and_a_new_one_has_ordinary_ones() {
 
 #[test]
 fn folders_are_made_only_when_asked_for() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     let deep = world.path("x/y/z.txt");
     assert_eq!(world.refused("write", json!({"path": deep, "content": "1"})), Code::FilesNotFound);
     assert!(!world.is_there("x"));
@@ -60,7 +60,7 @@ fn folders_are_made_only_when_asked_for() {
 
 #[test]
 fn nothing_is_replaced_unless_the_call_says_so() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("a", "a");
     world.put("b", "b");
     fs::create_dir(world.root.join("folder")).unwrap();
@@ -86,7 +86,7 @@ fn nothing_is_replaced_unless_the_call_says_so() {
 
 #[test]
 fn only_files_and_empty_folders_are_deleted() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     fs::create_dir_all(world.root.join("full/inner")).unwrap();
     assert_eq!(world.refused("delete", json!({"path": world.path("full")})), Code::FilesNotEmpty);
     assert_eq!(world.refused("delete", json!({"path": world.path("")})), Code::FilesOutOfScope);
@@ -99,13 +99,13 @@ fn only_files_and_empty_folders_are_deleted() {
 
 #[test]
 fn the_version_deleted_last_comes_back_unless_another_is_named() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     let a = world.path("a");
     let mut named = Vec::new();
     for text in ["first", "second"] {
         world.put("a", text);
         named.push(world.write("delete", json!({"path": a})).unwrap().1.result["trash_path"].clone());
-        world.clock.advance(Span::from_mins(1));
+        world.clock.advance(Millis::from_mins(1));
     }
     world.put("a", "third");
     assert_eq!(world.refused("restore", json!({"path": a})), Code::FilesExists);
@@ -118,13 +118,13 @@ fn the_version_deleted_last_comes_back_unless_another_is_named() {
     world.write("restore", json!({"path": a, "trash_path": named[0]})).unwrap();
     assert_eq!(world.text("a"), "first");
     world.write("delete", json!({"path": a})).unwrap();
-    world.clock.advance(Span::from_hours(73));
+    world.clock.advance(Millis::from_hours(73));
     assert_eq!(world.refused("restore", json!({"path": a})), Code::FilesNotFound, "too late");
 }
 
 #[test]
 fn an_edit_with_another_number_of_places_changes_nothing() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     let a = world.path("a");
     world.put("a", "x y x\n");
     let edit = |more: Value| {
@@ -166,7 +166,7 @@ fn an_edit_with_another_number_of_places_changes_nothing() {
 
 #[test]
 fn an_edit_of_a_folder_changes_all_its_files_or_none() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     fs::create_dir(world.root.join("x")).unwrap();
     for (way, text) in [("a.md", "old old"), ("x/b.md", "old"), ("c.txt", "old"), (".h.md", "old")] {
         world.put(way, text);
@@ -190,7 +190,7 @@ fn an_edit_of_a_folder_changes_all_its_files_or_none() {
 
 #[test]
 fn a_file_too_large_to_be_worked_on_whole_is_moved_and_deleted_but_not_rewritten() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     fs::File::create(world.root.join("big")).unwrap().set_len((64 << 20) + 1).unwrap();
     let big = world.path("big");
     for (capability, arguments) in [
@@ -212,7 +212,7 @@ fn a_file_too_large_to_be_worked_on_whole_is_moved_and_deleted_but_not_rewritten
 
 #[test]
 fn a_reader_sees_the_old_file_or_the_new_one_and_never_a_part() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     let text = |c: char| c.to_string().repeat(100_000);
     world.put("a", text('a'));
     let over = Arc::new(AtomicBool::new(false));
@@ -241,7 +241,7 @@ fn a_reader_sees_the_old_file_or_the_new_one_and_never_a_part() {
 
 #[test]
 fn of_two_edits_prepared_at_once_the_second_finds_the_file_changed() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("a", "one two");
     let edit = |from: &str, to: &str| json!({"path": world.path("a"), "pattern": from, "replace": to});
     let (first, second) =
@@ -253,13 +253,13 @@ fn of_two_edits_prepared_at_once_the_second_finds_the_file_changed() {
 
 #[test]
 fn many_appends_at_once_are_refused_or_kept_and_never_lost() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     world.put("a", "");
     let threads: Vec<_> = (1..=4_u128)
         .map(|thread| {
             let (files, clock, path) = (world.files.clone(), world.clock.clone(), world.path("a"));
-            // Each thread has a runtime of its own and shares the service.
-            let own = World { files, clock, next: (thread << 64).into(), ..World::new() };
+            // Each thread has its own runtime and shares the service.
+            let own = TestFilesystem { files, clock, next: (thread << 64).into(), ..TestFilesystem::new() };
             std::thread::spawn(move || {
                 (0..25).filter(|_| own.write("append", json!({"path": path, "content": "x\n"})).is_ok()).count()
             })
@@ -272,7 +272,7 @@ fn many_appends_at_once_are_refused_or_kept_and_never_lost() {
 
 #[test]
 fn work_of_others_between_look_and_exchange_is_put_back() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     let writers = 1_000;
     let over = Arc::new(AtomicBool::new(false));
     world.put("a", "0");
@@ -281,8 +281,8 @@ fn work_of_others_between_look_and_exchange_is_put_back() {
         std::thread::spawn(move || {
             let mut n = 0_u64;
             while !over.load(Ordering::Relaxed) {
-                // Another program that replaces the file the way we do, and expects to find its last work,
-                // at the latest when what stands in its way has been taken back.
+                // Another program that replaces the file in the same way, and expects to find its last work once our
+                // write has been rolled back.
                 let mine = |text: String| text.trim_end_matches('+') == n.to_string();
                 let found = (0..100_000).any(|_| mine(fs::read_to_string(&path).unwrap()));
                 assert!(found, "{n} was lost: {}", fs::read_to_string(&path).unwrap());
@@ -297,7 +297,7 @@ fn work_of_others_between_look_and_exchange_is_put_back() {
     for _ in 0..writers {
         match world.write("append", json!({"path": world.path("a"), "content": "+"})) {
             Ok(_) => {}
-            Err(Trouble::Refused(refusal)) if refusal.code() == Code::FilesChanged => lost_to_the_other += 1,
+            Err(WriteError::Refused(refusal)) if refusal.code() == Code::FilesChanged => lost_to_the_other += 1,
             Err(other) => panic!("{other:?}"),
         }
     }
@@ -311,7 +311,7 @@ fn work_of_others_between_look_and_exchange_is_put_back() {
 
 #[test]
 fn a_full_disk_leaves_the_old_file_and_no_litter() {
-    let world = World::new();
+    let world = TestFilesystem::new();
     let disk = world.root.join("disk");
     fs::create_dir(&disk).unwrap();
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(&disk).status();
@@ -326,18 +326,29 @@ fn a_full_disk_leaves_the_old_file_and_no_litter() {
         }
     }
     let _unmount = Unmount(&disk);
-    let list =
-        vec![Root { path: disk.to_str().unwrap().into(), agents: Agents::All, read_only: false, trusted: false }];
-    let files = Files::new(Roots { list, allow_hard_links: false }, Arc::new(world.clock.clone())).unwrap();
-    let world = World { files, root: disk.clone(), ..World::new() };
+    let list = vec![AgentRoot {
+        path: disk.to_str().unwrap().into(),
+        agents: RootAgents::All,
+        read_only: false,
+        trusted: false,
+    }];
+    let files =
+        FilesystemService::new(AgentRoots { list, allow_hard_links: false }, Arc::new(world.clock.clone())).unwrap();
+    let world = TestFilesystem { files, root: disk.clone(), ..TestFilesystem::new() };
     world.put("a", "old");
     let arguments = json!({"path": world.path("a"), "content": "x".repeat(400_000)});
     let answer = world.write("write", arguments);
-    assert!(matches!(&answer, Err(Trouble::NotDone(refusal)) if refusal.code() == Code::FilesDiskFull), "{answer:?}");
+    assert!(
+        matches!(&answer, Err(WriteError::NotDone(refusal)) if refusal.code() == Code::FilesDiskFull),
+        "{answer:?}"
+    );
     assert_eq!((world.text("a"), world.litter()), ("old".into(), vec![]));
     // There is room for the old content to be kept, or for the new one, and not for both.
     world.put("b", "y".repeat(100_000));
     let answer = world.write("append", json!({"path": world.path("b"), "content": "z".repeat(60_000)}));
-    assert!(matches!(&answer, Err(Trouble::NotDone(refusal)) if refusal.code() == Code::FilesDiskFull), "{answer:?}");
+    assert!(
+        matches!(&answer, Err(WriteError::NotDone(refusal)) if refusal.code() == Code::FilesDiskFull),
+        "{answer:?}"
+    );
     assert_eq!((world.text("b").len(), world.litter()), (100_000, vec![]));
 }
