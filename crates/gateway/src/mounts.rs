@@ -14,6 +14,7 @@ mod http;
 mod reload;
 mod service;
 mod supervisor;
+mod tool_checks;
 mod tools;
 mod wire;
 
@@ -223,12 +224,11 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// Has the tools of a mount checked again, and waits for it. False if that took too long.
+/// Has the tools of a mount checked again, and waits for a check that began after this call. False if that took too
+/// long.
 pub async fn look_again(service: &MountService) -> bool {
-    let mut looked = service.looked.subscribe();
-    let before = *looked.borrow_and_update();
-    service.again.notify_one();
+    let request = service.checks.request();
     // Time for two starts and a list.
     let span = service.mount().start_timeout.as_duration() * 3;
-    timeout(span, looked.wait_for(|times| *times > before)).await.is_ok_and(|waited| waited.is_ok())
+    timeout(span, service.checks.until_answered(request)).await.is_ok()
 }

@@ -65,7 +65,7 @@ async fn follow_acceptances(gw: &Gateway) -> Result<(), CallError> {
         let mut pins = gw.mounts.followed.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let is_news = pins.get(name) != Some(&now);
         if is_news && now != service.pins() {
-            service.again.notify_one();
+            let _answered_later = service.checks.request();
         }
         if is_news {
             pins.insert(name.clone(), now);

@@ -20,10 +20,11 @@ use sluice_core::nodes::ServiceKind;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, CapabilityName, ServiceName, UtcMillis};
 use sluice_store::PinnedTool;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
 use super::client::McpConversationStart;
+use super::tool_checks::ToolChecks;
 use super::tools::{MountTool, RefusedTool, claims_to_read, service_name};
 use super::wire::AMBIGUOUS;
 use super::{MountsDeps, answer};
@@ -105,10 +106,8 @@ pub struct MountService {
     /// How the conversation began last, or which way is tried first.
     era: RwLock<McpConversationStart>,
     slots: Arc<Semaphore>,
-    /// Requests a check of its tools.
-    pub(super) again: Notify,
-    /// Counts how often its tools were checked.
-    pub(super) looked: watch::Sender<u64>,
+    /// The requested and the finished checks of its tools.
+    pub(super) checks: ToolChecks,
     /// Whether a task keeps it.
     taken: AtomicBool,
     /// Tells the task that keeps it to stop.
@@ -167,8 +166,7 @@ impl MountService {
             live: watch::Sender::new(None),
             era: RwLock::new(era),
             slots,
-            again: Notify::new(),
-            looked: watch::Sender::new(0),
+            checks: ToolChecks::new(),
             taken: AtomicBool::new(false),
             stop: watch::Sender::new(false),
             over: watch::Sender::new(false),

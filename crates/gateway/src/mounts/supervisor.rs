@@ -21,7 +21,6 @@ use sluice_core::ids::MessageId;
 use sluice_core::{Actor, Millis};
 use sluice_store::{MessageSeverity, OutboxMessage, SeenTool};
 use tokio::net::unix::pipe;
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -31,6 +30,7 @@ use super::client::{McpConversationStart, MountClientHandler};
 use super::http::{HttpMountTarget, HttpMountTransport};
 use super::service::{MountPhase, MountService};
 use super::service_name;
+use super::tool_checks::ToolChecks;
 use super::tools::{self, ListedTool};
 use super::wire::{MountTransportMonitor, StdioMountTransport};
 use crate::Gateway;
@@ -66,7 +66,7 @@ pub(super) async fn keep(gw: Arc<Gateway>, service: Arc<MountService>) {
         tracing::error!(mount = %service.mount().name, "the program of `{}` does not end", service.mount().name);
     }
     service.mark_ended();
-    looked(&service);
+    service.checks.finish(service.checks.begin());
 }
 
 /// Puts a server behind the gate, with what is known of its tools; none can be called yet.
@@ -88,11 +88,12 @@ async fn keep_on(gw: &Arc<Gateway>, service: &Arc<MountService>) {
     while !*stop.borrow() {
         // Nothing is started or reached while it is frozen. A caller that requests a check gets this answer at once.
         if let Some(why) = frozen(gw, service) {
+            let round = service.checks.begin();
             service.enter(MountPhase::Down, Some(why));
-            looked(service);
+            service.checks.finish(round);
             tokio::select! {
                 () = gw.standstill.wait_until(|_| frozen(gw, service).is_none()) => {}
-                () = service.again.notified() => {}
+                () = service.checks.requested() => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
             continue;
@@ -113,12 +114,12 @@ async fn keep_on(gw: &Arc<Gateway>, service: &Arc<MountService>) {
         tracing::warn!(mount = %service.mount().name, "the server `{}` is gone: {why}; again in {pause} s", service.mount().name);
         service.enter(MountPhase::Down, Some(why));
         service.change(|condition| condition.restarts += 1);
-        looked(service);
+        service.checks.finish(service.checks.begin());
         gw.events.notify_written();
         if failures == TOLD {
             tell(gw, service).await;
         }
-        if !tick(&mut stop, Duration::from_secs(pause), service.again.notified()).await {
+        if !tick(&mut stop, Duration::from_secs(pause), service.checks.requested()).await {
             return;
         }
     }
@@ -206,9 +207,10 @@ async fn tend(
         while frozen(gw, service).is_some() {
             tokio::select! {
                 () = gw.standstill.wait_until(|_| frozen(gw, service).is_none()) => {}
-                () = service.again.notified() => looked(service),
+                () = service.checks.requested() => service.checks.finish(service.checks.begin()),
             }
         }
+        let round = service.checks.begin();
         let listed = timeout(mount.start_timeout.as_duration(), list(peer, service, watch)).await;
         let listed = match listed {
             Err(_) => return "the server did not list its tools in time".into(),
@@ -220,9 +222,9 @@ async fn tend(
         }
         service.connect(Some(peer.clone()));
         service.enter(MountPhase::Open, service.condition().caveat);
-        looked(service);
+        service.checks.finish(round);
         gw.events.notify_written();
-        let wanted = wait(&service.again, mount.recheck.as_duration());
+        let wanted = wait(&service.checks, mount.recheck.as_duration());
         tokio::select! {
             () = watch.changed.notified() => {
                 // Nothing is called until they were checked again.
@@ -230,7 +232,7 @@ async fn tend(
                 let now = gw.clock.since_boot();
                 let quiet = now.as_millis().saturating_sub(last.as_millis()) >= QUIET.as_millis();
                 (changes, last) = (if quiet { 0 } else { changes + 1 }, now);
-                wait(&service.again, breath(changes)).await;
+                wait(&service.checks, breath(changes)).await;
             }
             () = wanted => {}
         }
@@ -247,13 +249,9 @@ fn breath(changes: usize) -> Duration {
     Duration::from_secs(PAUSES.get(changes / 2).or(PAUSES.last()).copied().unwrap_or(60))
 }
 
-/// Waits for a wake, or for this long.
-async fn wait(wake: &Notify, span: Duration) {
-    let _late = timeout(span, wake.notified()).await;
-}
-
-fn looked(service: &MountService) {
-    service.looked.send_modify(|times| *times += 1);
+/// Waits until a check is requested, or for this long.
+async fn wait(checks: &ToolChecks, span: Duration) {
+    let _late = timeout(span, checks.requested()).await;
 }
 
 /// A server that answers.
