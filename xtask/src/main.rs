@@ -145,9 +145,6 @@ fn test(asked: &TestArgs) -> SuiteReport {
     if asked.strict {
         tests = tests.env("SLUICE_TEST_STRICT", "1");
     }
-    if let Some(filter) = &asked.filter {
-        tests = tests.args(&["--", filter]);
-    }
     // The server lives until the end of this function and is always stopped then.
     let server = report.time("postgresql server", || match postgres::start() {
         Ok(server) => (SuiteOutcome::Passed, Some(server)),
@@ -201,8 +198,10 @@ fn test(asked: &TestArgs) -> SuiteReport {
     tests = accounts.add_environment(tests);
     let mail = mail::start(&mut report);
     tests = mail.add_environment(tests);
-    report.run_tests("tests", &tests);
-    if asked.filter.is_none() {
+    if let Some(filter) = &asked.filter {
+        report.run_tests("tests", &tests.args(&["--", filter]));
+    } else {
+        report.run_tests_with_repetition("tests", &tests);
         // A demo that prints nothing has shown nothing, whatever its exit code is.
         report.run_aloud("demo", &CommandLine::cargo(&["run", "--package", "sluice", "--", "demo", "--headless"]));
         mcp::suites(&mut report);

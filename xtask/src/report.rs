@@ -15,6 +15,8 @@ use crate::failures::FailedTests;
 pub enum SuiteOutcome {
     /// It passed.
     Passed,
+    /// It passed, but the tests named here only when they were run again, alone.
+    Flaky(String),
     /// It failed, and why.
     Failed(String),
     /// It was skipped, and why.
@@ -57,6 +59,34 @@ impl SuiteReport {
     /// The same for a command that runs Rust tests: the output of failed tests is kept for the end.
     pub fn run_tests(&mut self, name: &'static str, line: &CommandLine) {
         self.run_tests_and_read(name, line, |_| {});
+    }
+
+    /// The same for `cargo test`. Tests that failed are run a second time, one after the other; those that pass then are
+    /// named in the table. A failure that is not one of a few tests stays a failure.
+    pub fn run_tests_with_repetition(&mut self, name: &'static str, line: &CommandLine) {
+        println!("\n$ {line}");
+        let failed = self.time(name, || {
+            let mut failed = FailedTests::default();
+            let first = judged(line.status_and_lines(|line| failed.read(line)).map(|status| (status, 1)));
+            let names = match &first {
+                SuiteOutcome::Failed(_) => failed.names_to_repeat(),
+                _ => None,
+            };
+            let Some(names) = names else { return (first, failed) };
+            let repeated = line.clone().args(&["--", "--test-threads=1", "--exact"]).args(&names);
+            println!("\n$ {repeated}");
+            let mut second = FailedTests::default();
+            let ended = repeated.status_and_lines(|line| second.read(line));
+            let flaky = ended.is_ok_and(|status| status.success()) && second.passed() >= names.len();
+            let outcome = if flaky {
+                SuiteOutcome::Flaky(format!("passed only when run again: {}", names.join(", ")))
+            } else {
+                first
+            };
+            failed.extend(second);
+            (outcome, failed)
+        });
+        self.failed_tests.extend(failed);
     }
 
     /// The same, and each printed line is passed to `read`.
@@ -111,6 +141,7 @@ impl SuiteReport {
         for SuiteRow { name, outcome, took } in &self.rows {
             let (word, reason) = match outcome {
                 SuiteOutcome::Passed => ("passed", String::new()),
+                SuiteOutcome::Flaky(reason) => ("flaky", format!("  {reason}")),
                 SuiteOutcome::Failed(reason) => ("failed", format!("  {reason}")),
                 SuiteOutcome::Skipped(reason) => ("skipped", format!("  {reason}")),
             };
@@ -122,10 +153,15 @@ impl SuiteReport {
     fn closing(&self) -> String {
         let passed = self.count(|outcome| matches!(outcome, SuiteOutcome::Passed));
         let failed = self.count(|outcome| matches!(outcome, SuiteOutcome::Failed(_)));
-        match self.count(|outcome| matches!(outcome, SuiteOutcome::Skipped(_))) {
-            0 => format!("{passed} passed, {failed} failed"),
-            skipped => format!("{passed} passed, {failed} failed, {skipped} skipped"),
+        let flaky = self.count(|outcome| matches!(outcome, SuiteOutcome::Flaky(_)));
+        let skipped = self.count(|outcome| matches!(outcome, SuiteOutcome::Skipped(_)));
+        let mut closing = format!("{passed} passed, {failed} failed");
+        for (count, word) in [(flaky, "flaky"), (skipped, "skipped")] {
+            if count > 0 {
+                closing += &format!(", {count} {word}");
+            }
         }
+        closing
     }
 }
 
@@ -168,6 +204,30 @@ mod tests {
         assert_eq!(report(true, &skipped).closing(), "1 passed, 1 failed");
         assert!(report(true, &skipped).table().contains("skipped: no server"));
         assert!(!report(false, &[SuiteOutcome::Failed("x".into())]).succeeded());
+    }
+
+    /// A command that prints what `cargo test` prints: test `a` fails, and again if `passes_later` is not set. The words
+    /// that are added for the second run reach the shell as arguments.
+    fn tests_that_fail_first(passes_later: bool) -> CommandLine {
+        let again = if passes_later { "ok. 1 passed; 0 failed" } else { "FAILED. 0 passed; 1 failed" };
+        let script = format!(
+            "echo running 1 test; if [ \"$3\" = --exact ]; then test \"$4\" = a && echo 'test result: {again}'; {passes_later}; \
+             else echo '---- a stdout ----'; echo 'test result: FAILED. 0 passed; 1 failed'; false; fi"
+        );
+        CommandLine::new(&["sh", "-c", &script, "sh"])
+    }
+
+    #[test]
+    fn a_test_that_passes_when_run_again_is_named_and_one_that_does_not_fails_the_run() {
+        let mut report = SuiteReport::new().strict(true);
+        report.run_tests_with_repetition("tests", &tests_that_fail_first(true));
+        assert!(report.succeeded());
+        assert_eq!(report.closing(), "0 passed, 0 failed, 1 flaky");
+        assert!(report.table().contains("passed only when run again: a"), "{}", report.table());
+        let mut report = SuiteReport::new();
+        report.run_tests_with_repetition("tests", &tests_that_fail_first(false));
+        report.run_tests_with_repetition("compiler", &CommandLine::new(&["false"]));
+        assert_eq!(report.closing(), "0 passed, 2 failed");
     }
 
     #[test]
