@@ -8,16 +8,12 @@ use std::time::Instant;
 use anyhow::Context as _;
 use sluice_core::ids::{ConnectionName, JobId, SecretName};
 use sluice_core::throttle::ConnectionLimits;
-use sluice_core::{Actor, Clock, Millis, NodeName, PersonName, UtcMillis};
-use sluice_gateway::egress::allow::METHODS;
-use sluice_gateway::egress::ssrf::IpNetwork;
-use sluice_gateway::egress::transport::{EgressTransport, SystemDialer, SystemResolver, trust};
-use sluice_gateway::egress::{
-    CredentialPlacement, Egress, EgressConnection, EgressRequest, EgressTicket, HostPattern, TicketScope,
-};
-use sluice_gateway::open::GatewayDeps;
-use sluice_gateway::rooms::leak::EmptyLeakScanner;
-use sluice_gateway::vault::{self, NewSecretValue, RootKeySource, SecretValue, Vault};
+use sluice_core::{Actor, Clock, Millis, NodeName, PersonName, UtcMillis, GatewayDeps};
+use sluice_config::network::{METHODS, IpNetwork, CredentialPlacement, EgressConnection, HostPattern};
+use sluice_egress::transport::{EgressTransport, SystemDialer, SystemResolver, trust};
+use sluice_egress::{Egress, EgressRequest, EgressTicket, TicketScope};
+use sluice_egress::leak::EmptyLeakScanner;
+use sluice_egress::vault::{self, NewSecretValue, RootKeySource, SecretValue, Vault};
 use sluice_store::Store;
 use sluice_testkit::ids::{SeededEntropy, SeededIds};
 use tokio::runtime::Runtime;

@@ -11,7 +11,7 @@ use sluice_core::{Clock, Millis, UtcMillis};
 use sluice_sandbox::parent::{
     NamespacesMode, RefusingWorkerHost, Spawner, WorkerCancel, WorkerEnd, WorkerLimits, WorkerProgram, WorkerTask,
 };
-use sluice_sandbox::protocol::{WorkerJob, WorkerJobOutcome};
+use sluice_protocol::{WorkerJob, WorkerJobOutcome};
 use sluice_sandbox::{JailLayerName, JailMode};
 
 use crate::report::{ORDER, RatioTarget, ReportLine, ReportSection, figure};

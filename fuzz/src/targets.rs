@@ -17,7 +17,7 @@ use sluice_core::approval::{mail, reply, reply_meaning};
 use sluice_core::capability::Catalogue;
 use sluice_core::policy::{self, Policy, PolicySource, PolicySources};
 use sluice_core::{audit, json as strict, proxy};
-use sluice_sandbox::protocol::{MessageToGateway, MessageToWorker, WorkerFrameDecoder};
+use sluice_protocol::{MessageToGateway, MessageToWorker, WorkerFrameDecoder};
 
 /// A fuzz target.
 pub struct FuzzTarget {

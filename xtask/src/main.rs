@@ -1,4 +1,5 @@
-//! The recipes of this repository: `cargo xtask check | test | nightly | bench | eval | fuzz | mcp | accounts | mail | pg`.
+//! The recipes of this repository: `cargo xtask check | test | nightly | book | tutorial | bench | eval | fuzz | mcp |
+//! accounts | mail | pg`.
 //!
 //! Takes a recipe by name; prints the command lines it runs, their output, and a table at the
 //! end. Promise: the last line of `check` and `test` counts every suite, a skipped suite is
@@ -7,12 +8,14 @@
 
 mod accounts;
 mod agentdojo;
+mod book;
 mod command;
 mod discovery;
 mod eval_outbound;
 mod failures;
 mod faults;
 mod fuzz;
+mod links;
 mod mail;
 mod mcp;
 mod mounts;
@@ -22,6 +25,7 @@ mod report;
 mod scanners;
 mod schemathesis;
 mod tools;
+mod tutorial;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -39,6 +43,8 @@ cargo xtask nightly [FILTER]         the long tests at full length: tens of thou
                                      installations; `test` runs a part of each. FILTER: one of their modules
 cargo xtask nightly faults           kills, power cuts, full disks, cut connections and failovers under load, compared with
                                      a service that counts, with one table of the outcome of every write
+cargo xtask book                     builds the book of docs/ into target/book and checks every link; part of `test`
+cargo xtask tutorial                 every command of docs/book/tutorial.md, and what the page says it prints; part of `test`
 cargo xtask bench [NAME]             the measurements in benches/, with a private PostgreSQL; the report
                                      goes to docs/benchmarks.md
 cargo xtask eval [--corpora DIR] [--misses] recall and false positives of the content checks, per source, kind
@@ -70,6 +76,17 @@ fn main() -> ExitCode {
         },
         ["nightly"] => nightly(None).finish(),
         ["nightly", filter] if !filter.starts_with('-') => nightly(Some(filter)).finish(),
+        ["book"] => {
+            let mut report = SuiteReport::new().strict(true);
+            book::suite(&mut report);
+            report.finish()
+        }
+        ["tutorial"] => {
+            let mut report = SuiteReport::new().strict(true);
+            report.run("program", &CommandLine::cargo(&["build", "--package", "sluice"]));
+            tutorial::suite(&mut report);
+            report.finish()
+        }
         ["bench", rest @ ..] => bench(rest),
         ["eval", rest @ ..] => eval(rest),
         ["fuzz", rest @ ..] => match fuzz::FuzzRun::read(rest) {
@@ -140,6 +157,7 @@ fn test(asked: &TestArgs) -> SuiteReport {
     if asked.filter.is_none() {
         report = check(report);
         tools::suites(&mut report);
+        book::suite(&mut report);
     }
     let mut tests = CommandLine::cargo(&["test", "--workspace", "--no-fail-fast"]);
     if asked.strict {
@@ -204,6 +222,7 @@ fn test(asked: &TestArgs) -> SuiteReport {
         report.run_tests_with_repetition("tests", &tests);
         // A demo that prints nothing has shown nothing, whatever its exit code is.
         report.run_aloud("demo", &CommandLine::cargo(&["run", "--package", "sluice", "--", "demo", "--headless"]));
+        tutorial::suite(&mut report);
         mcp::suites(&mut report);
         mounts::suite(&mut report);
     }

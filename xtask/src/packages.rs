@@ -26,7 +26,9 @@ pub fn install(package: &str) -> Option<()> {
         return None;
     }
     let apt = |words: &[&str]| {
-        CommandLine::new(&["apt-get", "-q", "-y"]).args(words).env("DEBIAN_FRONTEND", "noninteractive")
+        CommandLine::new(&["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=120"])
+            .args(words)
+            .env("DEBIAN_FRONTEND", "noninteractive")
     };
     for line in [apt(&["update"]), apt(&["install", "--no-upgrade", "--no-install-recommends", package])] {
         println!("\n$ {line}");

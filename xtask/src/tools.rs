@@ -1,4 +1,5 @@
-//! Programs that check the repository itself: cargo-deny, cargo-machete and typos, each of one pinned version.
+//! Programs that check or build what is not Rust code: cargo-deny, cargo-machete, typos and mdbook, each of one pinned
+//! version.
 //!
 //! Takes nothing; gives the command lines of the checks, and installs a program below `target/tools` when it is missing or
 //! of another version. Promise: nothing outside the repository's target folder is changed.
@@ -22,15 +23,22 @@ struct PinnedTool {
 
 /// The registry of a tool.
 enum ToolSource {
-    /// Built from crates.io, without optimisation: it runs for seconds and would take minutes to optimise.
-    Crate,
+    /// Built from crates.io, without optimisation: it runs for seconds and would take minutes to optimise. With further
+    /// arguments for `cargo install`.
+    Crate(&'static [&'static str]),
     /// A wheel of PyPI that holds the program.
     Wheel,
 }
 
-const DENY: PinnedTool = PinnedTool { name: "cargo-deny", version: "0.20.2", source: ToolSource::Crate };
-const MACHETE: PinnedTool = PinnedTool { name: "cargo-machete", version: "0.9.2", source: ToolSource::Crate };
+const DENY: PinnedTool = PinnedTool { name: "cargo-deny", version: "0.20.2", source: ToolSource::Crate(&[]) };
+const MACHETE: PinnedTool = PinnedTool { name: "cargo-machete", version: "0.9.2", source: ToolSource::Crate(&[]) };
 const TYPOS: PinnedTool = PinnedTool { name: "typos", version: "1.51.1", source: ToolSource::Wheel };
+/// Without the server that shows a book while it is written.
+const MDBOOK: PinnedTool = PinnedTool {
+    name: "mdbook",
+    version: "0.5.4",
+    source: ToolSource::Crate(&["--no-default-features", "--features", "search"]),
+};
 
 /// Runs the three checks: licences, sources and banned crates; unused dependencies; spelling.
 pub fn suites(report: &mut SuiteReport) {
@@ -38,6 +46,11 @@ pub fn suites(report: &mut SuiteReport) {
     suite(report, "dependencies", &DENY, &deny);
     suite(report, "unused dependencies", &MACHETE, &["crates", "xtask", "benches", "fuzz"]);
     suite(report, "spelling", &TYPOS, &["--format", "brief"]);
+}
+
+/// The program that builds the book, installed if it is missing.
+pub fn mdbook(root: &Path) -> Result<PathBuf, String> {
+    MDBOOK.install(root)
 }
 
 fn suite(report: &mut SuiteReport, name: &'static str, tool: &PinnedTool, arguments: &[&str]) {
@@ -55,17 +68,18 @@ impl PinnedTool {
         let program = folder.join("bin").join(self.name);
         let is_there = || {
             let version = command_output(&CommandLine::new(&[&program.display().to_string(), "--version"]));
-            version.is_ok_and(|version| version.split_whitespace().any(|word| word == self.version))
+            let is_ours = |word: &str| word.strip_prefix('v').unwrap_or(word) == self.version;
+            version.is_ok_and(|version| version.split_whitespace().any(is_ours))
         };
         if is_there() {
             return Ok(program);
         }
         let folder_text = folder.display().to_string();
         match self.source {
-            ToolSource::Crate => {
+            ToolSource::Crate(further) => {
                 let line =
                     ["install", "--locked", "--debug", "--force", "--root", &folder_text, "--version", self.version];
-                command_output(&CommandLine::cargo(&line).args(&[self.name]))?;
+                command_output(&CommandLine::cargo(&line).args(further).args(&[self.name]))?;
             }
             ToolSource::Wheel => {
                 command_output(&CommandLine::new(&["python3", "-m", "venv", &folder_text]))?;

@@ -17,11 +17,12 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use sluice_core::{Clock, Entropy, Ids, Millis, UtcMillis};
-use sluice_gateway::config::{Config, ConfigContext};
-use sluice_gateway::open::{GatewayDeps, open};
-use sluice_gateway::workers::WorkerProgram;
-use sluice_gateway::{GatewayPhase, serve};
+use sluice_core::{Clock, Entropy, Ids, Millis, UtcMillis, GatewayDeps};
+use sluice_config::{Config, ConfigContext};
+use sluice_gateway::open::open;
+use sluice_services::workers::WorkerProgram;
+use sluice_gateway::GatewayPhase;
+use sluice_api::serve;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 

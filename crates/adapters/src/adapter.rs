@@ -4,47 +4,15 @@
 //! one job and dies. Promise: an operation cannot be offered without its effect class and its way to find out what
 //! happened, because [`WriteOperation`] has no other form.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use sluice_core::CapabilityName;
 use sluice_core::capability::EffectClass;
 use sluice_core::rollback::ObjectFingerprint;
+pub use sluice_protocol::{AttachedFile, ServiceHandle, ServiceWrite, SyncCursor, SyncProgress};
 
 use crate::error::{AdapterWriteError, FailureDetail};
 use crate::manifest::Manifest;
 use crate::net::Net;
-
-/// A write on its way to a service.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ServiceWrite {
-    /// The hold's id: the effect is marked with it where the service allows that.
-    pub op: String,
-    /// The capability to perform.
-    pub capability: CapabilityName,
-    /// Its arguments, exactly as they were approved.
-    pub arguments: Map<String, Value>,
-    /// When the attempt was armed, in milliseconds since the epoch.
-    pub at: i64,
-    /// Files the arguments name by their hash.
-    #[serde(default)]
-    pub blobs: Vec<AttachedFile>,
-}
-
-/// A file that goes out with a write.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AttachedFile {
-    /// The file name that its reader sees.
-    pub name: String,
-    /// Its media type.
-    pub media_type: String,
-    /// The content of the file.
-    #[serde(with = "crate::job::base64_text")]
-    pub bytes: Vec<u8>,
-}
-
-/// The inert object at the service that a second step consumes. Once stored, it is the only one for its write.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServiceHandle(pub String);
 
 /// The result of a write that happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -226,10 +194,6 @@ pub trait WriteReversal {
     fn undo(&self, net: NetAccess<'_>, past: PastWrite<'_>) -> Result<AppliedWrite, AdapterWriteError>;
 }
 
-/// The position of a replica, in the adapter's own form. Others store it and never read it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SyncCursor(pub String);
-
 /// One change at the service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SyncChange {
@@ -270,15 +234,6 @@ pub struct RawItem {
     pub size: u64,
     /// The name under which the receiving server records its checks (`authserv-id`), where it is known.
     pub receiver: Option<&'static str>,
-}
-
-/// The progress of a first sync.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SyncProgress {
-    /// Messages copied so far.
-    pub done: u64,
-    /// Number of all messages, as the service estimates it.
-    pub total: Option<u64>,
 }
 
 /// Some changes, and the position after them.

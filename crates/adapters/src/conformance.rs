@@ -12,7 +12,7 @@ use crate::adapter::{
 use crate::error::{AdapterWriteError, FailureCause};
 use crate::fake::{FaultyNet, NetFault};
 use crate::job::{self, WritePreparation};
-use crate::net::{Net, NetPhase};
+use crate::net::{ExchangePhase, Net};
 
 /// A service for testing an adapter. Each write that it gives must be possible, and must differ from the others.
 pub trait ConformanceStage {
@@ -150,7 +150,8 @@ fn done(stage: &mut dyn ConformanceStage, capability: &Capability, class: Effect
 }
 
 fn answer_lost(stage: &mut dyn ConformanceStage, capability: &Capability, class: EffectClass) -> Result<(), String> {
-    for failure in [NetFault::LostReply, NetFault::Status { status: 500, after: true }] {
+    let broken = ExchangePhase::ALL.into_iter().filter(|phase| !phase.proves_nothing_sent()).map(NetFault::Broken);
+    for failure in broken.chain([NetFault::LostReply, NetFault::Status { status: 500, after: true }]) {
         let ready = ready(stage, capability)?;
         let answer = perform(stage, &ready, Some(failure));
         must(matches!(answer, Err(AdapterWriteError::Unclear)), "an answer that was lost must be unclear")?;
@@ -178,7 +179,7 @@ fn answer_lost(stage: &mut dyn ConformanceStage, capability: &Capability, class:
 }
 
 fn broken_before(stage: &mut dyn ConformanceStage, capability: &Capability, class: EffectClass) -> Result<(), String> {
-    for phase in [NetPhase::Dns, NetPhase::Connect, NetPhase::Tls, NetPhase::BeforeFirstByte] {
+    for phase in ExchangePhase::ALL.into_iter().filter(|phase| phase.proves_nothing_sent()) {
         let ready = ready(stage, capability)?;
         let answer = perform(stage, &ready, Some(NetFault::Broken(phase)));
         must(matches!(answer, Err(AdapterWriteError::NotDone(_))), "nothing was sent, so it is not done")?;
@@ -291,8 +292,9 @@ fn copied(stage: &mut dyn ConformanceStage) -> Result<(), String> {
         }
         must(page < 10_000, "the sync does not end")?;
     }
-    let broken =
-        with(stage, Some(NetFault::AnyBroken(NetPhase::Reply)), |adapter, net| adapter.changes(net, since.as_ref()));
+    let broken = with(stage, Some(NetFault::AnyBroken(ExchangePhase::Reply)), |adapter, net| {
+        adapter.changes(net, since.as_ref())
+    });
     must(matches!(broken, Err(SyncError::Later(_))), "a broken connection means later")?;
     if stage.expire() {
         let expired = with(stage, None, |adapter, net| adapter.changes(net, since.as_ref()));

@@ -3,121 +3,10 @@
 //! Takes the result of an exchange; gives whether something can have happened and why not. Promise: only what provably
 //! had no effect is called not done or refused; everything else is unclear.
 
-use serde::{Deserialize, Serialize};
-use sluice_core::refusal::Code;
 use sluice_core::service_status::WriteFate;
+pub use sluice_protocol::{AdapterWriteError, FailureCause, FailureDetail};
 
-use crate::net::{NetError, NetPhase};
-
-/// The cause, as far as it affects what happens next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FailureCause {
-    /// The service no longer accepts our credential: a person has to sign in again.
-    NeedsReauth,
-    /// Too many requests.
-    RateLimited,
-    /// The credential does not permit this.
-    Permission,
-    /// The object is gone.
-    Gone,
-    /// The service does not accept the request.
-    Invalid,
-    /// The adapter found that an argument cannot be used, or names an object that does not exist.
-    Argument,
-    /// The service is down or cannot be reached.
-    Unavailable,
-    /// Our own egress refused the request.
-    Denied,
-}
-
-impl FailureCause {
-    /// All causes.
-    pub const ALL: [Self; 8] = [
-        Self::NeedsReauth,
-        Self::RateLimited,
-        Self::Permission,
-        Self::Gone,
-        Self::Invalid,
-        Self::Argument,
-        Self::Unavailable,
-        Self::Denied,
-    ];
-
-    /// The refusal that an agent gets.
-    #[must_use]
-    pub const fn code(self) -> Code {
-        match self {
-            Self::NeedsReauth => Code::ExecuteReconnect,
-            Self::RateLimited => Code::EgressLimit,
-            Self::Permission | Self::Gone | Self::Invalid => Code::ExecuteRefused,
-            Self::Argument => Code::ExecuteBadArgument,
-            Self::Unavailable => Code::ExecuteUnavailable,
-            Self::Denied => Code::EgressNotAllowed,
-        }
-    }
-}
-
-/// A cause with a sentence of ours that is safe to show. The service's own words are separate, for people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailureDetail {
-    /// The kind of cause.
-    pub cause: FailureCause,
-    /// Our sentence, for people.
-    pub text: String,
-    /// When the service asks to be tried again, in seconds.
-    pub retry_after_s: Option<u64>,
-    /// The service's own words, unscreened: nobody sees them before they were screened.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub said: Option<String>,
-}
-
-impl FailureDetail {
-    /// A cause with a sentence.
-    #[must_use]
-    pub fn new(cause: FailureCause, text: impl Into<String>) -> Self {
-        Self { cause, text: text.into(), retry_after_s: None, said: None }
-    }
-}
-
-/// A write that did not happen, or whose outcome is unclear.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AdapterWriteError {
-    /// Provably nothing happened; another try may succeed.
-    NotDone(FailureDetail),
-    /// Provably nothing happened, and the same write will not succeed later.
-    Refused(FailureDetail),
-    /// Something may have happened.
-    Unclear,
-}
-
-impl AdapterWriteError {
-    /// A refusal because the adapter itself sees that it cannot be done.
-    #[must_use]
-    pub fn invalid(text: impl Into<String>) -> Self {
-        Self::Refused(FailureDetail::new(FailureCause::Argument, text))
-    }
-
-    /// The same, for a step without an effect of its own: unclear only means that another try is possible.
-    #[must_use]
-    pub fn without_effect(self) -> Self {
-        match self {
-            Self::Unclear => {
-                Self::NotDone(FailureDetail::new(FailureCause::Unavailable, "the service failed or did not answer"))
-            }
-            sure @ (Self::NotDone(_) | Self::Refused(_)) => sure,
-        }
-    }
-
-    /// The same, for a write of several steps of which some are done already.
-    #[must_use]
-    pub fn after_first_step(self) -> Self {
-        match self {
-            Self::NotDone(_) | Self::Refused(_) | Self::Unclear => Self::Unclear,
-        }
-    }
-}
+use crate::net::{ExchangePhase, NetError};
 
 /// The failure of an exchange, or an answer that is not the expected one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,12 +69,14 @@ impl ExchangeError {
     }
 }
 
-fn not_reached(phase: NetPhase) -> &'static str {
+fn not_reached(phase: ExchangePhase) -> &'static str {
     match phase {
-        NetPhase::Dns => "the service's name was not found",
-        NetPhase::Connect => "the service could not be reached",
-        NetPhase::Tls => "no secure connection to the service",
-        NetPhase::BeforeFirstByte | NetPhase::After | NetPhase::Reply => "the connection to the service broke",
+        ExchangePhase::Dns => "the service's name was not found",
+        ExchangePhase::Connect => "the service could not be reached",
+        ExchangePhase::Tls => "no secure connection to the service",
+        ExchangePhase::BeforeFirstByte | ExchangePhase::After | ExchangePhase::Reply => {
+            "the connection to the service broke"
+        }
     }
 }
 
@@ -221,6 +112,7 @@ fn write_error_for_status(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_core::refusal::Code;
 
     fn status(status: u16, reason: &str) -> AdapterWriteError {
         ExchangeError::Status { status, reason: reason.into(), retry_after_s: Some(7), said: None }.into_write_error()
@@ -228,7 +120,7 @@ mod tests {
 
     #[test]
     fn only_proof_makes_a_write_not_done() {
-        for phase in NetPhase::ALL {
+        for phase in ExchangePhase::ALL {
             let sure =
                 matches!(ExchangeError::Net(NetError::Broken(phase)).into_write_error(), AdapterWriteError::NotDone(_));
             assert_eq!(sure, phase.proves_nothing_sent(), "{phase:?}");

@@ -18,16 +18,17 @@ use crate::adapter::{
 use crate::conformance::ConformanceStage;
 use crate::error::{AdapterWriteError, ExchangeError};
 use crate::manifest::{Manifest, WritePreview};
-use crate::net::{Net, NetError, NetMethod, NetPhase, NetRequest, NetResponse};
+use crate::net::{ExchangePhase, Net, NetError, NetMethod, NetRequest, NetResponse};
 
 /// The failure of the first write, or of the first exchange of any kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetFault {
-    /// The connection breaks in this phase. After the first byte, the service still does what was requested.
-    Broken(NetPhase),
+    /// The connection breaks in this phase. Where that proves nothing, the service still does what was
+    /// requested.
+    Broken(ExchangePhase),
     /// The same for the first exchange of any kind.
-    AnyBroken(NetPhase),
-    /// The service does it, and the answer is lost.
+    AnyBroken(ExchangePhase),
+    /// The service does it, and no byte of its answer arrives.
     LostReply,
     /// The service answers with this status, after doing it or instead of doing it.
     Status {
@@ -78,7 +79,7 @@ impl Net for FaultyNet<'_> {
             }
             NetFault::LostReply => {
                 self.inner.exchange(request)?;
-                Err(NetError::Broken(NetPhase::Reply))
+                Err(NetError::Broken(ExchangePhase::BeforeFirstByte))
             }
             NetFault::Status { status, after } => {
                 if after {

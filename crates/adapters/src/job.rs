@@ -3,88 +3,16 @@
 //! Takes a [`AdapterJobRequest`], calls the adapter's traits in the one correct order, gives an [`AdapterJobResponse`]. Promise: only `Perform`
 //! and `Undo` have an effect, and a handle that exists is never replaced.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use sluice_core::hex;
 use sluice_core::rollback::ObjectFingerprint;
+pub use sluice_protocol::AdapterJobRequest;
+use sluice_protocol::{PresentKey, WireAdapterAnswer, WireStateBefore, WireWriteDone, WireWritePrepared, base64_text};
 
 use crate::adapter::{
     Adapter, AppliedWrite, BeforeState, NetAccess, PastWrite, ReconcileOutcome, ServiceHandle, ServiceWrite,
     SyncCursor, SyncError, SyncPage, WriteOperation,
 };
 use crate::error::AdapterWriteError;
-
-/// The request of the gateway.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "job")]
-pub enum AdapterJobRequest {
-    /// Read the account's name, and whether the service answers.
-    Account,
-    /// The next changes of the replica.
-    Sync {
-        /// The position of the replica.
-        since: Option<SyncCursor>,
-        /// Messages that crashed each worker that opened them: only their ids are wanted.
-        #[serde(default)]
-        aside: Vec<String>,
-    },
-    /// Messages by id, as they are now.
-    Fetch {
-        /// The ids of the messages.
-        ids: Vec<String>,
-    },
-    /// Capture the state before a write; create its handle unless it has one.
-    Prepare {
-        /// The write.
-        write: ServiceWrite,
-        /// The handle of an earlier attempt.
-        handle: Option<ServiceHandle>,
-    },
-    /// Perform the write.
-    Perform {
-        /// The write.
-        write: ServiceWrite,
-        /// Its handle, as stored.
-        handle: Option<ServiceHandle>,
-    },
-    /// Find out whether the write happened.
-    LookUp {
-        /// The write.
-        write: ServiceWrite,
-        /// Its handle, as stored.
-        handle: Option<ServiceHandle>,
-    },
-    /// A fingerprint of the changed object, as it is now.
-    Present {
-        /// The write.
-        write: ServiceWrite,
-        /// The state before the write.
-        #[serde(with = "base64_text")]
-        before: Vec<u8>,
-        /// The receipt of the service.
-        receipt: String,
-    },
-    /// What a rollback would change now, in words.
-    Difference {
-        /// The write.
-        write: ServiceWrite,
-        /// The state before the write.
-        #[serde(with = "base64_text")]
-        before: Vec<u8>,
-        /// The receipt of the service.
-        receipt: String,
-    },
-    /// Undo the write.
-    Undo {
-        /// The write.
-        write: ServiceWrite,
-        /// The state before the write.
-        #[serde(with = "base64_text")]
-        before: Vec<u8>,
-        /// The receipt of the service.
-        receipt: String,
-    },
-}
 
 /// The result of a preparation.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,6 +46,8 @@ pub enum AdapterJobResponse {
 pub fn run(adapter: &dyn Adapter, net: NetAccess<'_>, job: &AdapterJobRequest) -> AdapterJobResponse {
     match job {
         AdapterJobRequest::Account => AdapterJobResponse::Account(adapter.account(net)),
+        // The gateway answers reads from the replica.
+        AdapterJobRequest::Read { .. } => AdapterJobResponse::Done(Err(not_offered())),
         AdapterJobRequest::Sync { since, .. } => AdapterJobResponse::Page(adapter.changes(net, since.as_ref())),
         AdapterJobRequest::Fetch { ids } => AdapterJobResponse::Page(adapter.fetch(net, ids).map(|changes| SyncPage {
             changes,
@@ -223,122 +153,64 @@ impl AdapterJobResponse {
         why.said = why.said.take().and_then(|said| screen(&said));
     }
 
-    /// The JSON that leaves the worker. A page has none: its mail is raw, and leaves only after all stages, as
+    /// The answer that leaves the worker. A page has none: its mail is raw, and leaves only after all stages, as
     /// [`sluice_core::mail::Mail`].
     #[must_use]
-    pub fn to_json(&self) -> Value {
-        match self {
-            Self::Page(Ok(_)) => Value::Null,
-            Self::Account(Ok(account)) => json!({"account": account}),
+    pub fn into_wire(self) -> Option<WireAdapterAnswer> {
+        Some(match self {
+            Self::Page(Ok(_)) => return None,
+            Self::Account(Ok(account)) => WireAdapterAnswer::Account(account),
             Self::Page(Err(trouble)) | Self::Account(Err(trouble)) => match trouble {
-                SyncError::Expired => json!({"expired": true}),
-                SyncError::Later(why) => json!({"later": why}),
-                SyncError::Stopped(why) => json!({"stopped": why}),
+                SyncError::Expired => WireAdapterAnswer::Expired(PresentKey),
+                SyncError::Later(why) => WireAdapterAnswer::Later(why),
+                SyncError::Stopped(why) => WireAdapterAnswer::Stopped(why),
             },
             Self::Prepared(Ok(WritePreparation { handle, before })) => {
-                let before = before
-                    .as_ref()
-                    .map(|before| json!({"state": base64_text::encode(&before.state), "print": fingerprint_hex(before.print)}));
-                json!({"prepared": {"handle": handle, "before": before}})
+                let before = before.map(|BeforeState { state, print }| WireStateBefore {
+                    state: base64_text::encode(&state),
+                    print: fingerprint_hex(print),
+                });
+                WireAdapterAnswer::Prepared(WireWritePrepared {
+                    handle: handle.map(|ServiceHandle(text)| text),
+                    before,
+                })
             }
-            Self::Done(Ok(done)) => json!({"done": done_json(done)}),
+            Self::Done(Ok(done)) => WireAdapterAnswer::Done(wire_done(done)),
             Self::Prepared(Err(trouble))
             | Self::Done(Err(trouble))
             | Self::Print(Err(trouble))
-            | Self::Difference(Err(trouble)) => {
-                json!({"trouble": trouble})
-            }
-            Self::Found(ReconcileOutcome::Applied(done)) => json!({"applied": done_json(done)}),
-            Self::Found(ReconcileOutcome::Absent) => json!({"absent": true}),
-            Self::Found(ReconcileOutcome::Unknown) => json!({"unknown": true}),
-            Self::Difference(Ok(words)) => json!({"difference": words}),
-            Self::Print(Ok(found)) => json!({"print": fingerprint_hex(*found)}),
-        }
+            | Self::Difference(Err(trouble)) => WireAdapterAnswer::Trouble(trouble),
+            Self::Found(ReconcileOutcome::Applied(done)) => WireAdapterAnswer::Applied(wire_done(done)),
+            Self::Found(ReconcileOutcome::Absent) => WireAdapterAnswer::Absent(PresentKey),
+            Self::Found(ReconcileOutcome::Unknown) => WireAdapterAnswer::Unknown(PresentKey),
+            Self::Difference(Ok(words)) => WireAdapterAnswer::Difference(words),
+            Self::Print(Ok(found)) => WireAdapterAnswer::Print(fingerprint_hex(found)),
+        })
     }
 }
 
-fn done_json(done: &AppliedWrite) -> Value {
-    json!({
-        "receipt": done.receipt, "result": done.result, "after": done.after.map(fingerprint_hex), "undo_until": done.undo_until,
-    })
+fn wire_done(done: AppliedWrite) -> WireWriteDone {
+    let AppliedWrite { receipt, result, after, undo_until } = done;
+    WireWriteDone { receipt, result, after: after.map(fingerprint_hex), undo_until }
 }
 
 fn fingerprint_hex(print: ObjectFingerprint) -> String {
     hex::encode(&print.to_bytes())
 }
 
-/// Bytes as text inside JSON.
-pub mod base64_text {
-    use base64::Engine as _;
-    use base64::alphabet::STANDARD;
-    use base64::engine::{GeneralPurpose, general_purpose::PAD};
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    const ENGINE: GeneralPurpose = GeneralPurpose::new(&STANDARD, PAD);
-
-    /// Bytes as text.
-    #[must_use]
-    pub fn encode(bytes: &[u8]) -> String {
-        ENGINE.encode(bytes)
-    }
-
-    /// Writes bytes.
-    ///
-    /// # Errors
-    /// When the text cannot be written.
-    pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&encode(bytes))
-    }
-
-    /// Reads bytes.
-    ///
-    /// # Errors
-    /// When the text is not base64.
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
-        let text = String::deserialize(from)?;
-        ENGINE.decode(text).map_err(serde::de::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapter::AttachedFile;
-    use crate::error::{FailureCause, FailureDetail};
-    use sluice_core::CapabilityName;
 
     #[test]
-    fn a_job_is_the_same_after_its_way_to_the_worker() {
-        let blobs = vec![AttachedFile { name: "a".into(), media_type: "text/plain".into(), bytes: vec![0, 255] }];
-        let capability = CapabilityName::new("email.send").unwrap();
-        let write = ServiceWrite { op: "buf_1".into(), capability, arguments: serde_json::Map::new(), at: 5, blobs };
-        for job in [
-            AdapterJobRequest::Sync { since: Some(SyncCursor("c".into())), aside: vec!["m1".into()] },
-            AdapterJobRequest::Fetch { ids: vec!["m1".into()] },
-            AdapterJobRequest::Prepare { write: write.clone(), handle: Some(ServiceHandle("h".into())) },
-            AdapterJobRequest::Undo { write, before: vec![1, 2, 3], receipt: "r".into() },
-        ] {
-            let text = serde_json::to_string(&job).unwrap();
-            assert_eq!(serde_json::from_str::<AdapterJobRequest>(&text).unwrap(), job, "{text}");
-        }
-    }
-
-    #[test]
-    fn an_answer_is_pinned() {
-        let why =
-            FailureDetail { cause: FailureCause::RateLimited, text: "slow".into(), retry_after_s: Some(3), said: None };
-        let told = json!({"cause": "rate_limited", "text": "slow", "retry_after_s": 3});
-        assert_eq!(
-            AdapterJobResponse::Done(Err(AdapterWriteError::NotDone(why))).to_json(),
-            json!({"trouble": {"not_done": told}})
-        );
-        assert_eq!(AdapterJobResponse::Done(Err(AdapterWriteError::Unclear)).to_json(), json!({"trouble": "unclear"}));
-        assert_eq!(AdapterJobResponse::Found(ReconcileOutcome::Absent).to_json(), json!({"absent": true}));
+    fn a_handle_and_a_state_leave_as_text_and_a_page_does_not_leave() {
         let before = Some(BeforeState { state: b"x".to_vec(), print: ObjectFingerprint::of(b"x") });
         let prepared =
-            AdapterJobResponse::Prepared(Ok(WritePreparation { handle: Some(ServiceHandle("h".into())), before }))
-                .to_json();
-        assert_eq!(prepared["prepared"]["handle"], "h");
-        assert_eq!(prepared["prepared"]["before"]["state"], "eA==");
+            AdapterJobResponse::Prepared(Ok(WritePreparation { handle: Some(ServiceHandle("h".into())), before }));
+        let Some(WireAdapterAnswer::Prepared(prepared)) = prepared.into_wire() else { panic!() };
+        assert_eq!(prepared.handle.as_deref(), Some("h"));
+        assert_eq!(prepared.before.map(|before| before.state).as_deref(), Some("eA=="));
+        let page = SyncPage { changes: Vec::new(), next: SyncCursor("c".into()), more: false, progress: None };
+        assert_eq!(AdapterJobResponse::Page(Ok(page)).into_wire(), None);
     }
 }

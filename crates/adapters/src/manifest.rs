@@ -6,6 +6,8 @@
 use serde_json::{Value, json};
 use sluice_core::ServiceName;
 use sluice_core::capability::{Capability, Catalogue};
+pub use sluice_protocol::AdapterStep;
+use sluice_protocol::WireAllowedRequest;
 
 use crate::net::NetMethod;
 
@@ -20,35 +22,11 @@ pub struct WritePreview {
     pub fields: &'static [&'static str],
 }
 
-/// The step that a request serves. A job may make the requests of its own step and those before it: syncing a mailbox
-/// needs no way to send from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum JobStep {
-    /// Reads only.
-    Look,
-    /// Creates an inert handle that nobody outside can notice.
-    Prepare,
-    /// Has the effect.
-    Effect,
-}
-
-impl JobStep {
-    /// The word for the step.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Look => "look",
-            Self::Prepare => "prepare",
-            Self::Effect => "effect",
-        }
-    }
-}
-
 /// A kind of request that an adapter makes: the way out is limited to these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllowedRequest {
     /// The step that it serves.
-    pub step: JobStep,
+    pub step: AdapterStep,
     /// Its HTTP method.
     pub method: NetMethod,
     /// The path; `{id}` stands for exactly one segment.
@@ -114,11 +92,13 @@ impl Manifest {
             "adapter": self.adapter,
             "capabilities": self.capabilities.iter().map(one).collect::<Vec<_>>(),
             "home": self.home,
-            "reach": self.reach.iter().map(reach).collect::<Vec<_>>(),
+            "reach": self.reach.iter().copied().map(AllowedRequest::to_wire).collect::<Vec<_>>(),
         })
     }
 }
 
-fn reach(one: &AllowedRequest) -> Value {
-    json!({"step": one.step.as_str(), "method": one.method.as_str(), "path": one.path})
+impl AllowedRequest {
+    fn to_wire(self) -> WireAllowedRequest {
+        WireAllowedRequest { step: self.step, method: self.method.as_str().to_owned(), path: self.path.to_owned() }
+    }
 }

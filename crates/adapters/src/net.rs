@@ -5,6 +5,7 @@
 //! error says whether the request can have had an effect.
 
 use serde::{Deserialize, Serialize};
+pub use sluice_protocol::ExchangePhase;
 
 /// The HTTP method of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -57,45 +58,13 @@ pub struct NetResponse {
     pub body: Vec<u8>,
 }
 
-/// How far an exchange got before it broke.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NetPhase {
-    /// The host name was not found.
-    Dns,
-    /// No connection was made.
-    Connect,
-    /// No secure connection was made.
-    Tls,
-    /// A connection was made, but no byte of the request was written.
-    BeforeFirstByte,
-    /// A part of the request was written.
-    After,
-    /// All of it was written, and the answer did not arrive completely.
-    Reply,
-}
-
-impl NetPhase {
-    /// All phases, in order.
-    pub const ALL: [Self; 6] = [Self::Dns, Self::Connect, Self::Tls, Self::BeforeFirstByte, Self::After, Self::Reply];
-
-    /// Whether it is proven that the service received nothing.
-    #[must_use]
-    pub const fn proves_nothing_sent(self) -> bool {
-        match self {
-            Self::Dns | Self::Connect | Self::Tls | Self::BeforeFirstByte => true,
-            Self::After | Self::Reply => false,
-        }
-    }
-}
-
 /// An exchange without an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetError {
     /// The connection broke.
     #[error("the connection broke ({0:?})")]
-    Broken(NetPhase),
+    Broken(ExchangePhase),
     /// Our own egress refused the request: limit, allow-list, circuit breaker, leak. Nothing was sent.
     #[error("the request was not allowed out: {code}")]
     Denied {
@@ -179,10 +148,5 @@ mod tests {
     fn no_id_leaves_its_segment() {
         assert_eq!(escape("a/b?c#d%e f"), "a%2Fb%3Fc%23d%25e%20f");
         assert_eq!((escape(".."), escape("é")), ("%2E%2E".into(), "%C3%A9".into()));
-    }
-
-    #[test]
-    fn only_the_first_four_phases_prove_that_nothing_left() {
-        assert_eq!(NetPhase::ALL.map(NetPhase::proves_nothing_sent), [true, true, true, true, false, false]);
     }
 }

@@ -26,7 +26,6 @@ pub mod kept;
 pub mod key;
 pub mod note;
 pub mod prove;
-mod sha;
 pub mod tree;
 pub mod verify;
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use percent_encoding::{percent_decode_str, percent_encode_byte};
 use serde_json::{Map, Value};
 
 use crate::audit::commit;
@@ -214,7 +215,7 @@ fn encoded(id: &str) -> String {
     for (at, c) in id.chars().enumerate() {
         if c == '%' || c == ',' || c.is_control() || c.is_whitespace() || (at == 0 && c == '+') {
             let mut bytes = [0; 4];
-            c.encode_utf8(&mut bytes).bytes().for_each(|byte| word.push_str(&format!("%{byte:02X}")));
+            word.extend(c.encode_utf8(&mut bytes).bytes().map(percent_encode_byte));
         } else {
             word.push(c);
         }
@@ -223,15 +224,7 @@ fn encoded(id: &str) -> String {
 }
 
 fn decoded(word: &str) -> String {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits.filter(|_| *first == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { after.get(2..).unwrap_or_default() } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(word).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::{Clock, ClockJump, Millis, UtcMillis};
 use crate::ids::HoldId;
@@ -53,7 +55,7 @@ impl SteadyClock {
 
     /// Reads both clocks. Gives the time to use.
     fn look(&self) -> (UtcMillis, MutexGuard<'_, BelievedTime>) {
-        let mut believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut believed = self.believed.lock();
         let (wall, boot) = (self.inner.now(), self.inner.since_boot());
         let passed = Millis::from_millis(boot.as_millis().saturating_sub(believed.boot.as_millis()));
         let expected = believed.wall + passed;
@@ -81,7 +83,7 @@ impl Clock for SteadyClock {
     }
 
     fn trust_again(&self) -> UtcMillis {
-        let mut believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut believed = self.believed.lock();
         *believed = BelievedTime { wall: self.inner.now(), boot: self.inner.since_boot(), doubt: None };
         believed.wall
     }
@@ -228,10 +230,10 @@ mod tests {
 
     impl Clock for ByHand {
         fn now(&self) -> UtcMillis {
-            self.0.lock().unwrap().0
+            self.0.lock().0
         }
         fn since_boot(&self) -> Millis {
-            self.0.lock().unwrap().1
+            self.0.lock().1
         }
     }
 
@@ -242,7 +244,7 @@ mod tests {
 
     /// Time passes, and the wall clock says something.
     fn pass(hand: &ByHand, passed: Millis, wall: UtcMillis) {
-        let mut now = hand.0.lock().unwrap();
+        let mut now = hand.0.lock();
         *now = (wall, now.1 + passed);
     }
 

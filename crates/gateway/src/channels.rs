@@ -10,17 +10,16 @@ pub mod health;
 mod imap;
 pub mod links;
 pub mod mail_auth;
-pub mod rendering;
 pub mod telegram;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use sluice_core::Millis;
+use sluice_config::Config;
+use sluice_core::{BoxedFuture, Millis};
+use sluice_services::CallError;
 
-use crate::config::Config;
-use crate::services::BoxedFuture;
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 pub use approval_message::{ApprovalMessage, MessageButton};
 

@@ -5,14 +5,15 @@
 
 use sluice_core::CallId;
 use sluice_core::capability::Effect;
+use sluice_services::CallError;
 
+use crate::Gateway;
 use crate::rooms::identity::CallRequest;
 use crate::rooms::schema::CheckedCall;
 use crate::rooms::{
     approval, audit, brake, check, freeze, hold, idempotency, identity, leak, origin, own_files, policy, read, schema,
     spawn,
 };
-use crate::{CallError, Gateway};
 
 pub use crate::rooms::answer::CallOutcome;
 
@@ -20,9 +21,9 @@ pub use crate::rooms::answer::CallOutcome;
 ///
 /// # Errors
 /// Any refusal, with the call it belongs to. Once the caller is known, the refusal is in the audit log too.
-pub async fn walk(gw: &Gateway, knock: CallRequest) -> Result<CallOutcome, CallError> {
+pub async fn walk(gw: &Gateway, call_request: CallRequest) -> Result<CallOutcome, CallError> {
     gw.require_accepting_calls()?;
-    let known = identity::recognise(gw, knock).await?;
+    let known = identity::recognise(gw, call_request).await?;
     again(gw, known).await
 }
 
@@ -31,7 +32,7 @@ pub async fn walk(gw: &Gateway, knock: CallRequest) -> Result<CallOutcome, CallE
 ///
 /// # Errors
 /// As [`walk`].
-pub(crate) async fn again(gw: &Gateway, known: identity::IdentifiedCall) -> Result<CallOutcome, CallError> {
+pub async fn again(gw: &Gateway, known: identity::IdentifiedCall) -> Result<CallOutcome, CallError> {
     gw.require_accepting_calls()?;
     let worded = known.trace();
     let known = match spawn::resolve(gw, known) {

@@ -1,85 +1,39 @@
 //! The running gateway: everything a room may use, in one place.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use sluice_core::audit::checkpoint::CheckpointSigner;
 use sluice_core::audit::key::VerifierKey;
+use sluice_core::hold::Hold;
 use sluice_core::pace::SlowStart;
-use sluice_core::policy::LivePolicy;
 use sluice_core::refusal::Code;
-use sluice_core::timekeeping::UndoWindows;
-use sluice_core::{ApprovalId, Clock, Entropy, HoldId, Ids, Millis, NodeName, UtcMillis};
-use sluice_store::{RetentionCursor, StopLane, Store};
+use sluice_core::{Actor, ApprovalId, BoxedFuture, HoldId, Millis, NodeName};
+use sluice_services::about::AboutService;
+use sluice_services::wait_list::WaitList;
+use sluice_services::{CallError, HoldStopper, ServiceContext};
+use sluice_store::{RetentionCursor, StopLane};
 use tokio::sync::{Notify, watch};
 
-use crate::CallError;
-use crate::active_freezes::ActiveFreezes;
-use crate::catalogue::LiveCatalogue;
 use crate::channels::health::ChannelHealthRegistry;
-use crate::config::Config;
-use crate::connections::ServiceConnections;
-use crate::doors::mcp::changes::ToolListChanges;
-use crate::egress::Egress;
-use crate::events::EventFeed;
-use crate::intake::Intake;
 use crate::keyring::Keyring;
 use crate::loops::health_watch::HealthWatch;
-use crate::mounts::MountedServers;
 use crate::nodes::NodeReports;
-use crate::oauth::OauthGrants;
-use crate::proxies::SecurityProxies;
 use crate::queues::WaitingQueues;
 use crate::recovery::RecoveryMemory;
-use crate::rooms::leak::LeakScanner;
-use crate::services::Services;
-use crate::services::about::AboutService;
+use crate::rooms;
 use crate::tls::LiveTls;
-use crate::vault::Vault;
-use crate::wait_list::WaitList;
-use crate::workers::GatewayWorkers;
+use crate::tool_list_changes::ToolListChanges;
 
 /// The parts of a gateway.
 #[allow(missing_debug_implementations, reason = "handed over once; most of it has nothing to print")]
 pub struct GatewayParts {
-    /// The database.
-    pub store: Arc<Store>,
-    /// The rules in force.
-    pub policy: Arc<LivePolicy>,
-    /// The capabilities that can be called.
-    pub catalogue: Arc<LiveCatalogue>,
-    /// The configuration.
-    pub config: Config,
-    /// The clock.
-    pub clock: Arc<dyn Clock>,
-    /// The source of ids.
-    pub ids: Arc<dyn Ids>,
-    /// The source of randomness.
-    pub entropy: Arc<dyn Entropy>,
-    /// The services behind the gate.
-    pub services: Services,
+    /// What services may use.
+    pub context: Arc<ServiceContext>,
     /// What callers can learn about this gateway.
     pub about: Arc<AboutService>,
-    /// The leak scan: content that must not leave.
-    pub scan: Box<dyn LeakScanner>,
-    /// The vault with the credentials.
-    pub vault: Arc<Vault>,
-    /// The only way out to the network.
-    pub egress: Arc<Egress>,
-    /// The worker pool; started once the gateway is served.
-    pub workers: Arc<GatewayWorkers>,
-    /// The only way in for outside content.
-    pub intake: Arc<Intake>,
-    /// Proxies: isolated interfaces to untrusted services.
-    pub proxies: SecurityProxies,
-    /// The connected services.
-    pub connections: Arc<ServiceConnections>,
-    /// The grants that people gave for the connected services.
-    pub oauth: Arc<OauthGrants>,
-    /// Mounted third-party servers.
-    pub mounts: MountedServers,
-    /// The freezes in force, as last seen.
-    pub standstill: Arc<ActiveFreezes>,
     /// Sign the ends of this node's logs, each with a key of its own; without signatures, nobody outside can prove
     /// what the audit log said.
     pub signers: Vec<(NodeName, CheckpointSigner)>,
@@ -87,73 +41,33 @@ pub struct GatewayParts {
     pub recovery: RecoveryMemory,
 }
 
-/// One running gateway.
+/// One running gateway: the context of its services, and what only the corridor, the approvals and the loops use.
 pub struct Gateway {
-    /// The database.
-    pub store: Arc<Store>,
-    /// The rules in force.
-    pub policy: Arc<LivePolicy>,
-    /// The capabilities that can be called.
-    pub catalogue: Arc<LiveCatalogue>,
-    /// The configuration.
-    pub config: Config,
-    /// The clock.
-    pub clock: Arc<dyn Clock>,
-    /// The source of ids.
-    pub ids: Arc<dyn Ids>,
-    /// The source of randomness.
-    pub entropy: Arc<dyn Entropy>,
-    /// The services behind the gate.
-    pub services: Services,
+    /// What services may use. The fields and methods of the context can be reached through the gateway itself.
+    context: Arc<ServiceContext>,
     /// What callers can learn about this gateway.
     pub about: Arc<AboutService>,
     /// The credentials that may call the gateway.
     pub keyring: Keyring,
-    /// The live stream of audit entries.
-    pub events: EventFeed,
-    /// The worker pool that reads what services send.
-    pub workers: Arc<GatewayWorkers>,
-    /// The only way in for outside content.
-    pub intake: Arc<Intake>,
-    /// Proxies: isolated interfaces to untrusted services.
-    pub proxies: SecurityProxies,
-    /// The connected services.
-    pub connections: Arc<ServiceConnections>,
-    /// The grants that people gave for the connected services.
-    pub oauth: Arc<OauthGrants>,
-    /// Mounted third-party servers.
-    pub mounts: MountedServers,
-    /// The vault with the credentials.
-    pub vault: Arc<Vault>,
-    /// The only way out to the network.
-    pub egress: Arc<Egress>,
     /// How reliably replies of people arrive over each channel.
     pub hearing: ChannelHealthRegistry,
     /// How reliably each channel delivers messages.
     pub sending: ChannelHealthRegistry,
     /// The state that is kept outside the database.
     pub recovery: RecoveryMemory,
-    pub(crate) scan: Box<dyn LeakScanner>,
     pub(crate) signers: tokio::sync::Mutex<Vec<(NodeName, CheckpointSigner)>>,
     /// The keys that verify this node's logs.
-    pub(crate) audit_keys: Vec<(NodeName, VerifierKey)>,
-    /// Locked while the rules are loaded.
-    pub(crate) reloading: tokio::sync::Mutex<()>,
-    pub(crate) waiting: WaitList<HoldId>,
+    pub audit_keys: Vec<(NodeName, VerifierKey)>,
     /// The callers that wait for a decision on an approval request.
-    pub(crate) questions: WaitList<ApprovalId>,
-    /// Wakes the loop that sends messages to people.
-    pub(crate) letters: Notify,
+    pub questions: WaitList<ApprovalId>,
     /// Wakes the loops that handle due work.
-    pub(crate) due: Notify,
+    pub due: Notify,
     /// Whether the capabilities of agents have changed.
-    pub(crate) changes: ToolListChanges,
+    pub changes: ToolListChanges,
     /// The report of this node, and its view of the other nodes.
     pub(crate) nodes: NodeReports,
     /// The number of waiting writes, by service and agent.
     pub queues: WaitingQueues,
-    /// The freezes in force, as last seen.
-    pub standstill: Arc<ActiveFreezes>,
     phase: AtomicU8,
     /// Turns true when the gateway stops, so that waiting tasks can end.
     stopping: watch::Sender<bool>,
@@ -165,7 +79,7 @@ pub struct Gateway {
     /// What the gateway depends on, and which alerts about it were sent.
     pub(crate) watch: HealthWatch,
     /// The certificate in use, if TLS is configured and the gateway is served.
-    pub(crate) tls: OnceLock<Arc<LiveTls>>,
+    pub tls: OnceLock<Arc<LiveTls>>,
     /// Where retention continues.
     pub(crate) retention: Mutex<RetentionState>,
     /// How slowly writes leave after the gateway was away.
@@ -173,8 +87,6 @@ pub struct Gateway {
     room: AtomicU8,
     /// When the machine was last seen awake, in milliseconds since boot.
     awake_at: AtomicU64,
-    /// Undo windows that this process opened, measured by a clock that nobody can set.
-    windows: Mutex<UndoWindows>,
 }
 
 /// The work that retention still has to do.
@@ -228,48 +140,41 @@ impl std::fmt::Debug for Gateway {
     }
 }
 
+/// What services may use, a gateway may use: `gateway.store` is the store of its context.
+impl Deref for Gateway {
+    type Target = ServiceContext;
+
+    fn deref(&self) -> &ServiceContext {
+        &self.context
+    }
+}
+
+impl HoldStopper for Gateway {
+    fn stop_hold(&self, hold: HoldId, by: Actor) -> BoxedFuture<'_, Result<Hold, CallError>> {
+        Box::pin(rooms::hold::stop(self, hold, by))
+    }
+}
+
 impl Gateway {
     /// Builds a gateway from its parts. It is not open yet: see [`crate::loops::start`].
     #[must_use]
     pub fn new(parts: GatewayParts) -> Self {
-        let GatewayParts { store, policy, catalogue, config, clock, ids, entropy, services, about, scan, .. } = parts;
-        let (vault, egress, signers) = (parts.vault, parts.egress, parts.signers);
-        let watch = HealthWatch::over(&config.data);
+        let GatewayParts { context, about, signers, recovery } = parts;
+        let watch = HealthWatch::over(&context.config.data);
         Self {
-            store,
-            policy,
-            catalogue,
-            config,
-            clock,
-            ids,
-            entropy,
-            services,
+            context,
             about,
-            vault,
-            egress,
             hearing: ChannelHealthRegistry::default(),
             sending: ChannelHealthRegistry::default(),
-            recovery: parts.recovery,
-            scan,
+            recovery,
             audit_keys: signers.iter().map(|(log, signer)| (log.clone(), signer.key().clone())).collect(),
             signers: tokio::sync::Mutex::new(signers),
             keyring: Keyring::default(),
-            events: EventFeed::default(),
-            workers: parts.workers,
-            intake: parts.intake,
-            proxies: parts.proxies,
-            connections: parts.connections,
-            oauth: parts.oauth,
-            mounts: parts.mounts,
-            reloading: tokio::sync::Mutex::new(()),
-            waiting: WaitList::default(),
             questions: WaitList::default(),
-            letters: Notify::new(),
             due: Notify::new(),
             changes: ToolListChanges::default(),
             nodes: NodeReports::default(),
             queues: WaitingQueues::default(),
-            standstill: parts.standstill,
             phase: AtomicU8::new(0),
             stopping: watch::Sender::new(false),
             lost: watch::Sender::new(None),
@@ -281,20 +186,13 @@ impl Gateway {
             slow_start: Mutex::default(),
             room: AtomicU8::new(0),
             awake_at: AtomicU64::new(0),
-            windows: Mutex::default(),
         }
     }
 
-    /// The leak scan: the vault reports each change to it, and other parts check with it what they send.
+    /// The context of the services, for tasks that outlive a borrow.
     #[must_use]
-    pub fn leak_scan(&self) -> &dyn LeakScanner {
-        self.scan.as_ref()
-    }
-
-    /// The wall-clock time.
-    #[must_use]
-    pub fn now(&self) -> UtcMillis {
-        self.clock.now()
+    pub fn context(&self) -> &Arc<ServiceContext> {
+        &self.context
     }
 
     /// The current phase.
@@ -322,7 +220,7 @@ impl Gateway {
     }
 
     /// Waits until the gateway stops.
-    pub(crate) async fn wait_for_stop(&self) {
+    pub async fn wait_for_stop(&self) {
         // The sender lives as long as the gateway does.
         drop(self.stopping.subscribe().wait_for(|stopping| *stopping).await);
     }
@@ -375,13 +273,13 @@ impl Gateway {
 
     /// Sets whether writes leave slowly from now on.
     pub(crate) fn start_slowly(&self, start: SlowStart) {
-        *self.slow_start.lock().unwrap_or_else(PoisonError::into_inner) = start;
+        *self.slow_start.lock() = start;
     }
 
     /// How many piled-up writes may leave per second at each service, while that is limited after an absence.
     #[must_use]
     pub fn slow_start(&self) -> Option<u32> {
-        let start = *self.slow_start.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = *self.slow_start.lock();
         start.per_second(self.clock.since_boot())
     }
 
@@ -396,42 +294,20 @@ impl Gateway {
         Millis::from_millis(boot.as_millis().saturating_sub(self.awake_at.load(Ordering::SeqCst)))
     }
 
-    /// Starts the undo window of a write.
-    pub(crate) fn open_undo_window(&self, hold: HoldId, span: Millis) {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.open(hold, self.clock.since_boot(), span);
-    }
-
-    /// Whether a write's undo window has closed by both clocks.
-    pub(crate) fn is_undo_window_closed(&self, hold: HoldId, not_before: UtcMillis) -> bool {
-        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.is_closed(hold, not_before, self.now(), self.clock.since_boot())
-    }
-
-    /// Wakes the waiters of a write whose state has changed.
-    pub(crate) fn notify_hold_changed(&self, hold: HoldId) {
-        self.waiting.wake(hold);
-        self.events.notify_written();
-    }
-
     /// Wakes the waiters of an approval request, and the loop that shows it to people, when it was created or decided.
-    pub(crate) fn notify_approval_changed(&self, question: ApprovalId) {
+    pub fn notify_approval_changed(&self, question: ApprovalId) {
         self.questions.wake(question);
-        self.events.notify_written();
-        self.letters.notify_one();
-    }
-
-    pub(crate) fn forget_window(&self, hold: HoldId) {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner).forget(hold);
+        self.signals.events.notify_written();
+        self.signals.letters.notify_one();
     }
 
     /// The database over the connection of the stop lane, which does not wait for other work.
-    pub(crate) fn stop_lane(&self) -> StopLane<'_> {
+    pub fn stop_lane(&self) -> StopLane<'_> {
         self.store.stop_lane()
     }
 
     /// Refuses new calls while the gateway is not open or has no space for audit entries.
-    pub(crate) fn require_accepting_calls(&self) -> Result<(), CallError> {
+    pub fn require_accepting_calls(&self) -> Result<(), CallError> {
         match (self.phase(), self.disk_space()) {
             (GatewayPhase::Starting, _) => Err(CallError::new(Code::GatewayStarting)),
             (GatewayPhase::Stopping, _) => Err(CallError::new(Code::GatewayStopping)),

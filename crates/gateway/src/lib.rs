@@ -7,44 +7,23 @@
 //! `rooms::rollback`. The clock, ids and randomness are passed in.
 #![warn(missing_docs)]
 
-pub mod active_freezes;
 pub mod archive;
 pub mod backup;
-mod call_error;
-pub mod catalogue;
 pub mod channels;
-pub mod config;
-pub mod connections;
 pub mod corridor;
-pub mod custom;
-mod declarations;
-pub mod doors;
-pub mod egress;
-pub mod events;
 pub mod gate;
 mod gateway;
-pub mod gateway_files;
-pub mod intake;
 pub mod keyring;
 pub mod keys;
 pub mod loops;
-pub mod mounts;
 pub mod nodes;
-pub mod oauth;
 pub mod open;
-pub mod policies;
-mod programs;
-pub mod proxies;
+mod open_error;
 pub mod queues;
 pub mod recovery;
 pub mod rooms;
-pub mod serve;
-pub mod services;
 pub mod tls;
-mod value;
-pub mod vault;
-mod wait_list;
-pub mod workers;
+pub mod tool_list_changes;
 
-pub use call_error::CallError;
 pub use gateway::{DiskSpace, FatalGatewayError, Gateway, GatewayParts, GatewayPhase};
+pub use open_error::OpenError;

@@ -17,16 +17,16 @@ pub mod sync;
 pub mod tools;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sluice_core::grace::SHORTEST_REHOLD;
 use sluice_core::ids::MessageId;
+use sluice_services::CallError;
 use sluice_store::AbandonedClaims;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::gateway::{FatalGatewayError, GatewayPhase};
-use crate::{CallError, Gateway, channels, nodes};
+use crate::{Gateway, channels, nodes};
 
 /// Most rows one recovery step takes.
 const PAGE: u32 = 500;
@@ -44,7 +44,7 @@ pub async fn start(gw: &Gateway, release: &'static str) -> Result<(), CallError>
     gw.standstill.look(&gw.store).await;
     gw.keyring.refresh(&gw.store).await?;
     gw.egress.refresh().await?;
-    crate::proxies::end_interrupted_tasks(gw).await?;
+    sluice_services::proxies::end_interrupted_tasks(gw).await?;
     for _ in 0..ROUNDS {
         let message = MessageId::mint(gw.ids.as_ref());
         if gw.store.recover(AbandonedClaims::Own, PAGE, message).await?.is_empty() {
@@ -53,7 +53,7 @@ pub async fn start(gw: &Gateway, release: &'static str) -> Result<(), CallError>
     }
     announce_late(gw).await?;
     // Services that renew their credentials must be known before the first credential is used.
-    crate::oauth::take_up_all(gw).await;
+    sluice_services::connections::grants::take_up_all(gw).await;
     gw.connections.open().await;
     gw.enter(GatewayPhase::Open);
     nodes::report(gw).await
@@ -105,7 +105,7 @@ pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
     loops.spawn(sync::run(Arc::clone(&gw), ends.clone()));
     loops.spawn(proxies::run(Arc::clone(&gw), ends.clone()));
     loops.spawn(schedule::run(Arc::clone(&gw), ends.clone()));
-    loops.spawn(crate::mounts::run(Arc::clone(&gw), ends.clone()));
+    loops.spawn(sluice_services::mounts::run(Arc::clone(gw.context()), ends.clone()));
     loops.spawn(crate::recovery::run(Arc::clone(&gw), ends.clone()));
     loops.spawn(crate::recovery::witness::run(Arc::clone(&gw), ends.clone()));
     match channels::configured(&gw.config) {
@@ -131,22 +131,4 @@ pub async fn run(gw: Arc<Gateway>, stop: watch::Receiver<bool>) {
             else => break,
         }
     }
-}
-
-/// Waits for the next tick, a wake, or the end. Returns false at the end.
-pub(crate) async fn tick(stop: &mut watch::Receiver<bool>, every: Duration, wake: impl Future<Output = ()>) -> bool {
-    if *stop.borrow() {
-        return false;
-    }
-    tokio::select! {
-        _ = stop.changed() => !*stop.borrow(),
-        () = wake => true,
-        // The tick of a loop: the one place that waits for time to pass.
-        () = pause(every) => true,
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the timer around the steps; steps take the time as a parameter")]
-pub(crate) async fn pause(span: Duration) {
-    tokio::time::sleep(span).await;
 }

@@ -5,18 +5,19 @@
 //! nothing secret; people are notified once of each difference, by the node that notices it first.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use sluice_core::hold::Hold;
 use sluice_core::ids::MessageId;
 use sluice_core::nodes::{
     self, KnownNode, NodeDifference, NodeLiveness, NodePhase, NodeReport, NodeService, NodeWatch,
 };
-use sluice_core::{Millis, ServiceName};
+use sluice_core::{Actor, Millis, ServiceName};
+use sluice_services::{CallError, mounts};
 use sluice_store::{MessageSeverity, OutboxMessage, Store};
 
+use crate::Gateway;
 use crate::gateway::GatewayPhase;
-use crate::{CallError, Gateway, services};
 
 /// Nodes that were last seen longer ago are no longer listed.
 const FORGOTTEN_AFTER: Millis = Millis::from_hours(30 * 24);
@@ -41,13 +42,13 @@ impl NodeReports {
     /// Services whose due writes were left to another node a moment ago: they are skipped until `LEFT_FOR` has
     /// passed.
     pub(crate) fn recently_left_services(&self, boot: Millis) -> Vec<ServiceName> {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.left.lock();
         left.retain(|_, at| boot.as_millis().saturating_sub(at.as_millis()) < LEFT_FOR.as_millis());
         left.keys().cloned().collect()
     }
 
     fn leave(&self, service: &ServiceName, boot: Millis) {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).insert(service.clone(), boot);
+        self.left.lock().insert(service.clone(), boot);
     }
 }
 
@@ -91,11 +92,11 @@ fn own_services(gw: &Gateway) -> Vec<NodeService> {
 /// When the report cannot be written.
 pub async fn report(gw: &Gateway) -> Result<(), CallError> {
     let now = own_report(gw);
-    if gw.nodes.reported.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(&now) {
+    if gw.nodes.reported.lock().as_ref() == Some(&now) {
         return Ok(());
     }
     gw.store.report_node(now.clone()).await?;
-    *gw.nodes.reported.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    *gw.nodes.reported.lock() = Some(now);
     Ok(())
 }
 
@@ -106,7 +107,7 @@ pub async fn report(gw: &Gateway) -> Result<(), CallError> {
 pub async fn seen(gw: &Gateway, store: &Store) -> Result<NodesOverview, CallError> {
     let (own, boot) = (gw.store.node(), gw.clock.since_boot());
     let known = store.known_nodes().await?;
-    let mut watch = gw.nodes.watch.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut watch = gw.nodes.watch.lock();
     let standing = watch.observe_nodes(own, &known, boot);
     let mut nodes: Vec<(KnownNode, NodeLiveness)> = known.into_iter().zip(standing).collect();
     nodes.retain(|(_, standing)| standing.lag <= FORGOTTEN_AFTER);
@@ -127,13 +128,8 @@ pub async fn look(gw: &Gateway) -> Result<(), CallError> {
     }
     let found = seen(gw, &gw.store).await?;
     let boot = gw.clock.since_boot();
-    *gw.nodes.looked_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(boot);
-    let lasting = gw
-        .nodes
-        .watch
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .track_lasting_differences(&found.differences, boot);
+    *gw.nodes.looked_at.lock() = Some(boot);
+    let lasting = gw.nodes.watch.lock().track_lasting_differences(&found.differences, boot);
     let told = match lasting {
         None if gw.store.is_divergence_open().await? => {
             let text = "All live nodes have the same release, rules and services again.";
@@ -154,8 +150,30 @@ pub async fn look(gw: &Gateway) -> Result<(), CallError> {
         }
     };
     if told {
-        gw.events.notify_written();
-        gw.letters.notify_one();
+        gw.signals.events.notify_written();
+        gw.signals.letters.notify_one();
+    }
+    Ok(())
+}
+
+/// Applies what other nodes changed about their mounts since the last look. A node with its own database has nothing to
+/// follow.
+///
+/// # Errors
+/// When the database cannot be read, or this node's configuration cannot be used.
+pub async fn follow_mounts(gw: &Gateway) -> Result<(), CallError> {
+    if !gw.store.is_shared() {
+        return Ok(());
+    }
+    mounts::follow_acceptances(gw).await?;
+    let seen = seen(gw, &gw.store).await?;
+    let others = seen.nodes.iter().filter(|(node, standing)| standing.is_live && node.name != *gw.store.node());
+    if mounts::mounted_elsewhere_changed(gw, others.map(|(node, _)| node)) {
+        let done = mounts::reload(gw, Actor::Node(gw.store.node().clone())).await?;
+        if !done.is_nothing() {
+            tracing::info!("the mounts of sluice.yaml were applied, as on another node");
+            report(gw).await?;
+        }
     }
     Ok(())
 }
@@ -179,21 +197,21 @@ fn message(
 /// When the other nodes cannot be checked.
 pub(crate) async fn leaves_to_others(gw: &Gateway, hold: &Hold) -> Result<bool, CallError> {
     // A write that its caller carries out needs no service here.
-    if !gw.store.is_shared() || services::is_elsewhere(&hold.action) {
+    if !gw.store.is_shared() || sluice_services::is_elsewhere(&hold.action) {
         return Ok(false);
     }
     let (service, boot) = (&hold.service, gw.clock.since_boot());
     if gw.services.for_service(service).is_ok_and(|service| service.is_ready()) {
-        gw.nodes.watch.lock().unwrap_or_else(PoisonError::into_inner).clear_missing_service(service);
+        gw.nodes.watch.lock().clear_missing_service(service);
         return Ok(false);
     }
-    let looked_at = *gw.nodes.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+    let looked_at = *gw.nodes.looked_at.lock();
     let is_fresh = |at: Millis| boot.as_millis().saturating_sub(at.as_millis()) < LOOKED_EVERY.as_millis();
     if !looked_at.is_some_and(is_fresh) {
         seen(gw, &gw.store).await?;
-        *gw.nodes.looked_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(boot);
+        *gw.nodes.looked_at.lock() = Some(boot);
     }
-    let waits = gw.nodes.watch.lock().unwrap_or_else(PoisonError::into_inner).track_missing_service(service, boot);
+    let waits = gw.nodes.watch.lock().track_missing_service(service, boot);
     if waits {
         gw.nodes.leave(service, boot);
     }

@@ -7,112 +7,42 @@
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use sluice_config::{AgentSelection, Config, DatabaseLocation};
 use sluice_core::audit::checkpoint::{CheckpointSigner, origin};
 use sluice_core::audit::key::{SecretKey, VerifierKey};
 use sluice_core::capability::{Catalogue, CatalogueError};
 use sluice_core::policy::{FileFault, LivePolicy, PolicyLoadError};
-use sluice_core::{AgentName, Clock, Entropy, Ids, NodeName, ServiceName};
+use sluice_core::{AgentName, GatewayDeps, NodeName, ServiceName};
+use sluice_egress::Egress;
+use sluice_egress::leak::{LeakScanner, PatternLeakScanner};
+use sluice_egress::oauth::OauthGrants;
+use sluice_egress::transport::{EgressTransport, SystemDialer, SystemResolver, trust};
+use sluice_egress::vault::{RootKeySource, Vault};
+use sluice_services::about::AboutService;
+use sluice_services::active_freezes::ActiveFreezes;
+use sluice_services::alerts::AlertsService;
+use sluice_services::catalogue::LiveCatalogue;
+use sluice_services::comms::CommsService;
+use sluice_services::connections::{self, ServiceConnections};
+use sluice_services::custom::{self, CustomServiceDeps};
+use sluice_services::files::{self, AgentRoot, AgentRoots, FilesystemService};
+use sluice_services::git::{GitDeps, GitService};
+use sluice_services::intake::{self, Intake};
+use sluice_services::mounts::{self, MountedServers};
+use sluice_services::network::NetworkService;
+use sluice_services::process::ProcessService;
+use sluice_services::proxies::{self, ProxiesDeps, SecurityProxies};
+use sluice_services::scheduler::SchedulerService;
+use sluice_services::secrets::SecretsService;
+use sluice_services::state::StateService;
+use sluice_services::workers::GatewayWorkers;
+use sluice_services::{HoldStopper, Service, ServiceContext, ServiceSignals, Services, policies};
 use sluice_store::{Store, StoreError};
 
-use crate::active_freezes::ActiveFreezes;
-use crate::catalogue::LiveCatalogue;
-use crate::config::{AgentSelection, Config, DatabaseLocation};
-use crate::connections::{self, ServiceConnections};
-use crate::custom::{self, CustomServiceDeps};
-use crate::egress::Egress;
-use crate::egress::transport::{EgressTransport, SystemDialer, SystemResolver, trust};
-use crate::intake::{self, Intake};
-use crate::mounts::{self, MountedServers};
-use crate::oauth::OauthGrants;
-use crate::proxies::{self, ProxiesDeps, SecurityProxies};
 use crate::recovery::{self, RecoveryMemory};
-use crate::rooms::leak::{LeakScanner, PatternLeakScanner};
-use crate::services::about::AboutService;
-use crate::services::alerts::AlertsService;
-use crate::services::comms::CommsService;
-use crate::services::files::{self, AgentRoot, AgentRoots, FilesystemService};
-use crate::services::git::{GitDeps, GitService};
-use crate::services::network::NetworkService;
-use crate::services::process::ProcessService;
-use crate::services::scheduler::SchedulerService;
-use crate::services::secrets::SecretsService;
-use crate::services::state::StateService;
-use crate::services::{Service, Services};
-use crate::vault::{RootKeySource, Vault};
-use crate::workers::GatewayWorkers;
-use crate::{Gateway, GatewayParts, policies};
-
-/// Why a gateway could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The rules cannot be used.
-    #[error("{0}")]
-    Policy(PolicyLoadError),
-    /// The database cannot be used.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A folder cannot be used.
-    #[error("the folder `{path}` cannot be used: {why}")]
-    Folder {
-        /// The path of the folder.
-        path: String,
-        /// Why it cannot be used.
-        why: String,
-    },
-    /// The key that signs the audit log cannot be used.
-    #[error("the key that signs the audit log cannot be used: {0}")]
-    Key(String),
-    /// The vault cannot be opened.
-    #[error("{0}")]
-    Vault(String),
-    /// The certificates to trust cannot be read.
-    #[error("the certificates of `egress.ca_file` cannot be used: {0}")]
-    Trust(String),
-    /// The leak patterns cannot be used.
-    #[error("the leak scan cannot be prepared: {0}")]
-    Leak(String),
-    /// A mistake in the built-in catalogue.
-    #[error("the catalogue of capabilities is broken: {0}")]
-    Catalogue(String),
-}
-
-/// The outside world, passed in so that tests control it.
-#[derive(Clone)]
-pub struct GatewayDeps {
-    /// The clock.
-    pub clock: Arc<dyn Clock>,
-    /// The source of ids.
-    pub ids: Arc<dyn Ids>,
-    /// The source of randomness.
-    pub entropy: Arc<dyn Entropy>,
-    /// The release of the gateway.
-    pub release: &'static str,
-}
-
-impl std::fmt::Debug for GatewayDeps {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("World")
-    }
-}
-
-impl OpenError {
-    /// The stable code of the error.
-    #[must_use]
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Policy(_) => "policy.invalid",
-            Self::Store(error) => error.code(),
-            Self::Folder { .. } => "open.folder",
-            Self::Key(_) => "open.key",
-            Self::Vault(_) => "vault.locked",
-            Self::Trust(_) => "open.trust",
-            Self::Leak(_) => "open.leak",
-            Self::Catalogue(_) => "gateway.internal",
-        }
-    }
-}
+use crate::{Gateway, GatewayParts, OpenError};
 
 /// Opens everything a gateway needs. Also returns warnings about the rules.
 ///
@@ -170,11 +100,11 @@ pub async fn open_on(
         scan: Arc::clone(&scan),
     }));
     let folder = config.data.join("proxies");
-    let ground = ProxiesDeps::new(Arc::clone(&store), Arc::clone(&egress), Arc::clone(&workers), folder, world);
-    let proxies = SecurityProxies::open(declared, &Arc::new(ground));
+    let deps = ProxiesDeps::new(Arc::clone(&store), Arc::clone(&egress), Arc::clone(&workers), folder, world);
+    let proxies = SecurityProxies::open(declared, &Arc::new(deps));
     let folder = config.data.join("replicas");
-    let ground = connections::ConnectionsDeps::new(&store, (&vault, &egress), &workers, folder, world);
-    let connections = Arc::new(ServiceConnections::new(ground));
+    let deps = connections::ConnectionsDeps::new(&store, (&vault, &egress), &workers, folder, world);
+    let connections = Arc::new(ServiceConnections::new(deps));
     let oauth = Arc::new(OauthGrants::new(Arc::clone(&store), Arc::clone(&vault), Arc::clone(&egress), world));
     connections.set_credential_refresher(Arc::clone(&oauth) as _);
     let (services, about) = services(&config, world, &store, (&policy, &catalogue), (&vault, &egress, &intake))?;
@@ -185,11 +115,11 @@ pub async fn open_on(
     proxies::spawn::open(&proxies, &services);
     let standstill = Arc::new(ActiveFreezes::default());
     let folder = config.data.join("custom");
-    let ground = CustomServiceDeps::new((&egress, &intake, &vault), (&workers, &standstill), folder, world);
-    for (name, service) in custom::open(&custom, ground) {
+    let deps = CustomServiceDeps::new((&egress, &intake, &vault), (&workers, &standstill), folder, world);
+    for (name, service) in custom::open(&custom, deps) {
         services.put(name, service);
     }
-    let ground = mounts::MountsDeps {
+    let deps = mounts::MountsDeps {
         store: Arc::clone(&store),
         vault: Arc::clone(&vault),
         workers: Arc::clone(&workers),
@@ -197,12 +127,12 @@ pub async fn open_on(
         folder: config.data.join("mounts"),
         clock: Arc::clone(&world.clock),
     };
-    let mounts = MountedServers::new(&config, ground, &egress);
+    let mounts = MountedServers::new(&config, deps, &egress);
     for (name, service) in mounts.services() {
         services.put(name, service);
     }
     catalogue.replace(catalogue.known(), &services);
-    let gw = Gateway::new(GatewayParts {
+    let context = Arc::new(ServiceContext {
         store,
         policy,
         catalogue,
@@ -211,8 +141,7 @@ pub async fn open_on(
         ids: Arc::clone(&world.ids),
         entropy: Arc::clone(&world.entropy),
         services,
-        about,
-        scan: Box::new(scan),
+        scan,
         vault,
         egress,
         workers,
@@ -222,9 +151,10 @@ pub async fn open_on(
         oauth,
         mounts,
         standstill,
-        signers,
-        recovery,
+        signals: ServiceSignals::default(),
     });
+    context.connections.attach_context(&context);
+    let gw = Gateway::new(GatewayParts { context, about, signers, recovery });
     let version = gw.policy.get().version().to_owned();
     let known = gw.store.policy_history(1).await?.first().is_some_and(|record| record.version == version);
     if !known {
@@ -232,7 +162,8 @@ pub async fn open_on(
         gw.store.record_policy_loaded(version, policies::as_json(&found.sources), by).await?;
     }
     let gw = Arc::new(gw);
-    gw.connections.attach_gateway(&gw);
+    let stopper: Weak<dyn HoldStopper> = Arc::<Gateway>::downgrade(&gw);
+    gw.attach_hold_stopper(stopper);
     Ok((gw, warnings))
 }
 
@@ -381,7 +312,7 @@ fn local_programs(
     let Some(files) = services.files() else { return Ok(()) };
     let files = Arc::new(files.clone());
     if config.git.enabled {
-        let ground = GitDeps {
+        let deps = GitDeps {
             files: Arc::clone(&files),
             workers: Arc::clone(workers),
             egress: Arc::clone(egress),
@@ -389,7 +320,7 @@ fn local_programs(
             ids: Arc::clone(&world.ids),
             scratch: config.data.join("git"),
         };
-        services.put(name("git")?, Arc::new(GitService::new(ground, config.git.clone())));
+        services.put(name("git")?, Arc::new(GitService::new(deps, config.git.clone())));
     }
     if !config.process.programs.is_empty() {
         let (clock, scratch) = (Arc::clone(&world.clock), config.data.join("process"));

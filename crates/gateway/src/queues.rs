@@ -5,8 +5,8 @@
 //! too long, measured by its own share of the pace: other agents make its share smaller but its queue no longer.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use sluice_core::pace::PaceRate;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{AgentName, Millis, ServiceName};
@@ -25,12 +25,12 @@ impl WaitingQueues {
         for (service, agent, count) in counts {
             queues.entry(service).or_default().insert(agent, count);
         }
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = queues;
+        *self.0.lock() = queues;
     }
 
     /// Counts one more waiting write.
     pub(crate) fn add_one(&self, service: &ServiceName, agent: &AgentName) {
-        let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.0.lock();
         *queues.entry(service.clone()).or_default().entry(agent.clone()).or_default() += 1;
     }
 
@@ -42,7 +42,7 @@ impl WaitingQueues {
         longest: Millis,
     ) -> Result<(), Refusal> {
         let Some(rate) = rate else { return Ok(()) };
-        let queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let queues = self.0.lock();
         let Some(agents) = queues.get(service) else { return Ok(()) };
         let own = agents.get(agent).copied().unwrap_or_default();
         let others = agents.iter().filter(|(name, count)| *name != agent && **count > 0).count();

@@ -16,10 +16,11 @@ pub mod witness;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sluice_core::audit::note::SignedNote;
 use sluice_core::ids::MessageId;
 use sluice_core::recovery::{
@@ -28,12 +29,13 @@ use sluice_core::recovery::{
 };
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, HoldId, NodeName};
+use sluice_services::CallError;
+use sluice_services::timer::tick;
 use sluice_store::{MessageSeverity, OutboxMessage, RememberedLog, ServerChange, Store, StoreError};
 use tokio::sync::watch;
 
+use crate::Gateway;
 use crate::gateway::FatalGatewayError;
-use crate::loops::tick;
-use crate::{CallError, Gateway};
 
 /// How often the file is updated without a request.
 const EVERY: Duration = Duration::from_millis(500);
@@ -111,7 +113,7 @@ impl RecoveryMemory {
     /// The last signed checkpoint of this node's log, for people to store elsewhere.
     #[must_use]
     pub fn latest_checkpoint(&self) -> Option<Arc<str>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.latest.lock().clone()
     }
 
     /// Writes the current durable positions. Everything committed before the call is in the file when it returns.
@@ -157,7 +159,7 @@ impl RecoveryMemory {
         }
         self.write(&mut kept, next).await?;
         if self.own.first() == Some(log) {
-            *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.into());
+            *self.latest.lock() = Some(text.into());
         }
         Ok(())
     }
@@ -243,7 +245,7 @@ pub(crate) async fn remember(gw: &Gateway) -> Result<(), CallError> {
 
 /// The same for a stop that has happened: it holds even if the file cannot be written, and does not wait for a slow
 /// disk.
-pub(crate) async fn remember_stop(gw: &Gateway) {
+pub async fn remember_stop(gw: &Gateway) {
     match tokio::time::timeout(STOP_WAITS, remember(gw)).await {
         Ok(Ok(())) => {}
         Ok(Err(no)) => {
@@ -350,7 +352,7 @@ async fn tell_of_change(gw: &Gateway, change: &ServerChange) {
     if let Err(error) = gw.store.alert(message, Actor::Node(gw.store.node().clone())).await {
         tracing::error!(code = error.code(), "an alert could not be stored");
     }
-    gw.letters.notify_one();
+    gw.signals.letters.notify_one();
 }
 
 /// Freezes everything, sets every open write aside for a person and notifies people: the database is not trusted.
@@ -375,8 +377,8 @@ pub(crate) async fn suspect(gw: &Gateway, findings: Vec<RecoveryFinding>) -> Res
     drop(kept);
     let moved = freeze(&gw.store, all, MessageId::mint(gw.ids.as_ref())).await?;
     moved.into_iter().for_each(|hold| gw.notify_hold_changed(hold));
-    gw.events.notify_written();
-    gw.letters.notify_one();
+    gw.signals.events.notify_written();
+    gw.signals.letters.notify_one();
     Ok(())
 }
 

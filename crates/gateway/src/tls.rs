@@ -4,17 +4,17 @@
 //! used together and without a restart; files that cannot be used change nothing, and open connections stay.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest as _, Sha256};
+use sluice_config::TlsConfig;
 use sluice_core::UtcMillis;
 use sluice_core::certificate::not_after;
 use tokio_rustls::TlsAcceptor;
-
-use crate::config::TlsConfig;
 
 /// The certificate in use, with the files it comes from.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl LiveTls {
 
     /// Reads the files again.
     pub fn reload(&self, now: UtcMillis) -> TlsReloadOutcome {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.lock();
         let (digest, fresh) = match CertificateFiles::from(&self.files) {
             Ok(read) if read.digest == self.current.load().read => {
                 *refused = None;

@@ -16,8 +16,8 @@ mod frames;
 mod sockets;
 
 use serde_json::{Value, json};
+use sluice_protocol::{WorkerExchange, WorkerItem, WorkerJobOutcome, WorkerReport};
 use sluice_sandbox::child::{self, EXIT_PANICKED, LockedInWorker};
-use sluice_sandbox::protocol::{WorkerExchange, WorkerItem, WorkerJobOutcome, WorkerReport};
 
 /// Number of jobs that this process has had.
 static LIVES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);

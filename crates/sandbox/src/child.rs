@@ -14,11 +14,11 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 pub use scratch::WorkerScratchFolder;
 
 use crate::jail::{descriptors, landlock, limits, privileges, root, seccomp};
-use crate::layers::{JailLayerName, JailLayers};
-use crate::protocol::{
-    CrashLocation, ExchangeReply, LockedInMessage, MessageToGateway, MessageToWorker, WorkerExchange,
+use sluice_protocol::{
+    CrashLocation, ExchangeReply, LockedInMessage, MessageToGateway, MessageToWorker, NextItemReply, WorkerExchange,
     WorkerFrameDecoder, WorkerFrameError, WorkerItem, WorkerJob, WorkerProgress, WorkerReport, WorkerTerms,
 };
+use sluice_protocol::{JailLayerName, JailLayers};
 
 /// The exit code after a report.
 pub const EXIT_DONE: i32 = 0;
@@ -72,7 +72,9 @@ pub fn enter(last: impl FnOnce()) -> Result<LockedInWorker, WorkerError> {
     };
     let terms = match inside.hear()? {
         MessageToWorker::Terms(terms) => terms,
-        MessageToWorker::Job(_) | MessageToWorker::Reply(_) => return Err(WorkerFrameError::OutOfTurn.into()),
+        MessageToWorker::Job(_) | MessageToWorker::Reply(_) | MessageToWorker::NextItem(_) => {
+            return Err(WorkerFrameError::OutOfTurn.into());
+        }
     };
     if terms.scratch_bytes.is_some() {
         inside.scratch = Some(ManuallyDrop::new(descriptors::scratch()?));
@@ -151,7 +153,9 @@ impl LockedInWorker {
     pub fn job(&mut self) -> Result<WorkerJob, WorkerError> {
         match self.hear()? {
             MessageToWorker::Job(job) => Ok(job),
-            MessageToWorker::Terms(_) | MessageToWorker::Reply(_) => Err(WorkerFrameError::OutOfTurn.into()),
+            MessageToWorker::Terms(_) | MessageToWorker::Reply(_) | MessageToWorker::NextItem(_) => {
+                Err(WorkerFrameError::OutOfTurn.into())
+            }
         }
     }
 
@@ -163,7 +167,23 @@ impl LockedInWorker {
         self.say(MessageToGateway::Exchange(exchange))?;
         match self.hear()? {
             MessageToWorker::Reply(reply) => Ok(reply),
-            MessageToWorker::Terms(_) | MessageToWorker::Job(_) => Err(WorkerFrameError::OutOfTurn.into()),
+            MessageToWorker::Terms(_) | MessageToWorker::Job(_) | MessageToWorker::NextItem(_) => {
+                Err(WorkerFrameError::OutOfTurn.into())
+            }
+        }
+    }
+
+    /// Asks the gateway for the next item of its conversation, and waits.
+    ///
+    /// # Errors
+    /// When the gateway is gone or sends an unexpected message.
+    pub fn next_item(&mut self) -> Result<NextItemReply, WorkerError> {
+        self.say(MessageToGateway::NextItem)?;
+        match self.hear()? {
+            MessageToWorker::NextItem(reply) => Ok(reply),
+            MessageToWorker::Terms(_) | MessageToWorker::Job(_) | MessageToWorker::Reply(_) => {
+                Err(WorkerFrameError::OutOfTurn.into())
+            }
         }
     }
 

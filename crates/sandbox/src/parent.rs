@@ -25,11 +25,11 @@ use sluice_core::{Clock, Millis};
 
 pub use end::{WorkerCrash, WorkerCutOffReason, WorkerEnd, WorkerUsage};
 
-use crate::layers::{JailLayerName, JailLayers, JailMode};
-use crate::protocol::{
-    ExchangeReply, MessageToWorker, WorkerExchange, WorkerFrameError, WorkerItem, WorkerJob, WorkerProgress,
-    WorkerReport,
+use sluice_protocol::{
+    ExchangeReply, MessageToWorker, NextItemReply, WorkerExchange, WorkerFrameError, WorkerItem, WorkerJob,
+    WorkerProgress, WorkerReport,
 };
+use sluice_protocol::{JailLayerName, JailLayers, JailMode};
 
 /// How much a worker may use before it is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +84,16 @@ pub trait WorkerHost {
     /// # Errors
     /// The cause, when the worker must be ended.
     fn exchange(&mut self, exchange: WorkerExchange, left: Millis) -> Result<ExchangeReply, CrashCause>;
+
+    /// Gives the next item of a conversation. Only the host of a kept reader has any; every other worker that asks is
+    /// ended.
+    ///
+    /// # Errors
+    /// The cause, when the worker must be ended.
+    fn next_item(&mut self, left: Millis) -> Result<NextItemReply, CrashCause> {
+        let _unused = left;
+        Err(CrashCause::MalformedFrame)
+    }
 
     /// Takes one result.
     ///

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::{EXIT_FAULT, exit};
 use crate::jail::{descriptors, limits, network, privileges, signals, third_party};
-use crate::layers::{JailLayerName, JailLayers, JailMode};
-use crate::protocol::zygote::send;
+use crate::zygote_protocol::send;
+use sluice_protocol::{JailLayerName, JailLayers, JailMode};
 
 /// The first argument that makes our program become another one.
 pub(crate) const ROLE: &CStr = c"stranger";

@@ -4,7 +4,7 @@
 //! whole blocks; SQLite accepts that, because it counts whole pages and whole frames. Promise: only the blocks that
 //! hold written bytes are written, each in full; a reader sees each block before or after a write of another thread.
 
-use std::sync::{PoisonError, RwLock};
+use parking_lot::RwLock;
 
 use crate::xts::{BLOCK, CipherBlock, XtsCipher};
 
@@ -36,7 +36,7 @@ pub fn read<R: RawFile>(raw: &mut R, cipher: &XtsCipher, into: &mut [u8], at: u6
     }
     let mut wide = vec![0_u8; cover.length];
     let whole = {
-        let _nobody_writes = SHARED.read().unwrap_or_else(PoisonError::into_inner);
+        let _nobody_writes = SHARED.read();
         read_decrypted(raw, cipher, &mut wide, cover.from)?
     };
     if let Some(part) = wide.get(cover.before..cover.before + into.len()) {
@@ -57,7 +57,7 @@ pub fn write<R: RawFile>(
     room.resize(cover.length, 0);
     let _alone;
     if !cover.is_exact(from.len()) {
-        _alone = SHARED.write().unwrap_or_else(PoisonError::into_inner);
+        _alone = SHARED.write();
         let last = cover.length.saturating_sub(BLOCK);
         if let Some(first) = room.get_mut(..BLOCK).filter(|_| cover.before > 0) {
             read_decrypted(raw, cipher, first, cover.from)?;

@@ -7,8 +7,8 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rusqlite::ffi;
 
 use crate::file;
@@ -118,7 +118,7 @@ impl Drop for Seal {
         // SAFETY: the shim is registered and lives on; connections that are open keep working with the ciphers their
         // files already have.
         unsafe { ffi::sqlite3_vfs_unregister((&raw const self.shim.vfs).cast_mut()) };
-        *self.shim.key.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.shim.key.lock() = None;
     }
 }
 
@@ -133,7 +133,7 @@ unsafe fn shim<'a>(vfs: *mut ffi::sqlite3_vfs) -> &'a VfsShim {
 
 /// The cipher of a file; `None` if the seal is dropped or there is no randomness.
 fn cipher(shim: &VfsShim, name: Option<&CStr>) -> Option<XtsCipher> {
-    let key = shim.key.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = shim.key.lock();
     let key = key.as_ref()?;
     match name {
         Some(name) => {

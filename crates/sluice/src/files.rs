@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use sluice_gateway::policies::PolicyFiles;
+use sluice_services::policies::PolicyFiles;
 
 use crate::failure::{CliError, CommandExit, describe_io_error};
 

@@ -7,10 +7,10 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
 use anstream::AutoStream;
 use clap::ArgMatches;
+use parking_lot::Mutex;
 
 use crate::console::CommandConsole;
 
@@ -47,7 +47,7 @@ static PIPE: Mutex<Option<AutoStream<File>>> = Mutex::new(None);
 
 /// Prints to the pager. `None` if there is none.
 pub(crate) fn print(text: std::fmt::Arguments<'_>) -> Option<io::Result<()>> {
-    let mut pipe = PIPE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pipe = PIPE.lock();
     pipe.as_mut().map(|pipe| pipe.write_fmt(text))
 }
 
@@ -67,13 +67,13 @@ impl Pager {
         let colour = AutoStream::choice(&io::stdout());
         let mut child = program()?.stdin(Stdio::piped()).spawn().ok()?;
         let pipe = AutoStream::new(File::from(OwnedFd::from(child.stdin.take()?)), colour);
-        *PIPE.lock().unwrap_or_else(PoisonError::into_inner) = Some(pipe);
+        *PIPE.lock() = Some(pipe);
         Some(Self { child })
     }
 
     /// Closes its input, and waits until the person quits it.
     pub(crate) fn close(mut self) {
-        *PIPE.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *PIPE.lock() = None;
         let _ended = self.child.wait();
     }
 }

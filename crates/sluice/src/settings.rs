@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sluice_gateway::config::{CommandLineFlag, Config, ConfigContext, ConfigErrors, ConfigOrigins, FILE};
+use sluice_config::{CommandLineFlag, Config, ConfigContext, ConfigErrors, ConfigOrigins, FILE};
 
 use crate::commands::policy::counted;
 use crate::console::CommandConsole;

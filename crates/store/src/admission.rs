@@ -126,14 +126,14 @@ impl RateLimitCounter {
 /// The tier to which this call is raised if calls counted since it was judged have used up a limit. Counting and
 /// checking are one transaction: of two calls that both saw the last free place, one gets it.
 pub(crate) async fn tier_if_exceeded<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     agent: &AgentName,
     rates: &[RateLimitCounter],
 ) -> Result<Option<Tier>, StoreError> {
     let mut raised = None;
     for rate in rates {
         let Some(tier) = rate.on_exceed else { continue };
-        if rate.counter(agent).used(desk).await? >= rate.window.limit {
+        if rate.counter(agent).used(unit).await? >= rate.window.limit {
             raised = raised.max(Some(tier));
         }
     }
@@ -199,45 +199,45 @@ impl Admission {
     /// Admits the write. Rows prepared in advance are used if they still fit.
     async fn admit<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         ready: Option<PreparedHoldRows>,
     ) -> Result<AdmissionOutcome, StoreError> {
-        let is_first = counters::take_turn(desk, self.action.agent()).await?;
-        if let Some(again) = self.repeated(desk).await? {
+        let is_first = counters::take_turn(unit, self.action.agent()).await?;
+        if let Some(again) = self.repeated(unit).await? {
             return Ok(again);
         }
-        let raised = tier_if_exceeded(desk, self.action.agent(), &self.rates).await?;
+        let raised = tier_if_exceeded(unit, self.action.agent(), &self.rates).await?;
         let tier = self.tier.raise(raised.unwrap_or(self.tier));
         if tier == Tier::Blocked {
-            self.record_block(desk);
+            self.record_block(unit);
             return Ok(AdmissionOutcome::Blocked);
         }
-        freezes::refuse_if_frozen(desk, self.action.agent(), &self.service).await?;
-        let card = match self.weighed(desk).await? {
+        freezes::refuse_if_frozen(unit, self.action.agent(), &self.service).await?;
+        let card = match self.weighed(unit).await? {
             WindowOutcome::Fits => None,
-            WindowOutcome::Trips => Some(self.batch_card(desk).await?),
+            WindowOutcome::Trips => Some(self.batch_card(unit).await?),
         };
-        let budget = if card.is_none() && self.may_go_alone(tier) { self.over_budget(desk).await? } else { None };
+        let budget = if card.is_none() && self.may_go_alone(tier) { self.over_budget(unit).await? } else { None };
         let needs_yes = tier == Tier::ApprovalRequired || budget.is_some();
         // A standing approval satisfies policy's requirement, never an escalation.
         let is_escalated = raised.is_some() || budget.is_some();
         let code = reason(raised, budget);
         let admitted = match card {
             // A write that needs approval anyway gets its own request, and no standing approval answers it now.
-            Some(card) if needs_yes => self.ask_apart(desk, card, code)?,
-            Some(card) => self.join_card(desk, card)?,
-            None if needs_yes && (is_escalated || !allowances::spend(desk, self).await?) => {
-                self.refuse_flood(desk).await?;
-                self.ask_alone(desk, code, self.asked_because(code, false))
+            Some(card) if needs_yes => self.ask_apart(unit, card, code)?,
+            Some(card) => self.join_card(unit, card)?,
+            None if needs_yes && (is_escalated || !allowances::spend(unit, self).await?) => {
+                self.refuse_flood(unit).await?;
+                self.ask_alone(unit, code, self.asked_because(code, false))
             }
             None => {
-                self.spend_budgets(desk);
-                self.hold(desk, tier, ready)
+                self.spend_budgets(unit);
+                self.hold(unit, tier, ready)
             }
         };
-        self.count(desk);
+        self.count(unit);
         if is_first {
-            counters::make_latch(desk, self.action.agent());
+            counters::make_latch(unit, self.action.agent());
         }
         Ok(admitted)
     }
@@ -262,28 +262,28 @@ impl Admission {
     }
 
     /// Whether it fits the batch window. A call that is only checked is not a write and is not counted.
-    async fn weighed<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<WindowOutcome, StoreError> {
+    async fn weighed<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<WindowOutcome, StoreError> {
         if self.checks.is_some() {
             return Ok(WindowOutcome::Fits);
         }
-        let used = self.window_counter(counters::BATCH).used(desk).await?;
+        let used = self.window_counter(counters::BATCH).used(unit).await?;
         let balance = self.window.check_write(used, self.weight).outcome();
         if balance == WindowOutcome::Fits {
             return Ok(balance);
         }
-        let never_left = counters::count_given_back(desk, (self.action.agent(), &self.service), &self.window).await?;
+        let never_left = counters::count_given_back(unit, (self.action.agent(), &self.service), &self.window).await?;
         Ok(self.window.check_write(self.window.in_use(used, never_left), self.weight).outcome())
     }
 
     /// Refuses a check that would put one approval request too many to people.
-    async fn refuse_flood<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn refuse_flood<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let Some(window) = &self.checks else { return Ok(()) };
         let asked = WindowCounter { kind: counters::CHECK, agent: self.action.agent(), name: "", window };
-        if asked.used(desk).await? >= window.limit {
-            let again = asked.forgets(desk).await?;
-            return Err(StoreError::CheckFlood { after: again.since(desk.now) });
+        if asked.used(unit).await? >= window.limit {
+            let again = asked.forgets(unit).await?;
+            return Err(StoreError::CheckFlood { after: again.since(unit.now) });
         }
-        asked.bump(desk, 1);
+        asked.bump(unit, 1);
         Ok(())
     }
 }
@@ -299,27 +299,27 @@ struct BatchApprovalCard {
 
 impl Admission {
     /// The open card of this agent and service, or a new one, with all writes that still wait.
-    async fn batch_card<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<BatchApprovalCard, StoreError> {
-        let open = approvals::open_batch(desk, self.action.agent(), &self.service).await?;
-        let since = desk.now - self.window.span;
-        let rows = desk.rows(SIBLINGS, params![self.action.agent(), &self.service, since]).await?;
+    async fn batch_card<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<BatchApprovalCard, StoreError> {
+        let open = approvals::open_batch(unit, self.action.agent(), &self.service).await?;
+        let since = unit.now - self.window.span;
+        let rows = unit.rows(SIBLINGS, params![self.action.agent(), &self.service, since]).await?;
         let siblings = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
         let open = match open {
             // The last card has expired, but the sweep has not ended it yet: this write must not expire with it.
-            Some(over) if over.is_over(desk.now) => {
-                approvals::expire(desk, over).await?;
+            Some(over) if over.is_over(unit.now) => {
+                approvals::expire(unit, over).await?;
                 None
             }
             other => other,
         };
         let asked = match &open {
             Some(card) if !siblings.is_empty() => {
-                approvals::items(desk.tx(), card.id).await?.into_iter().map(|item| item.hold).collect()
+                approvals::items(unit.tx(), card.id).await?.into_iter().map(|item| item.hold).collect()
             }
             Some(_) | None => Vec::new(),
         };
         let is_new = open.is_none();
-        let approval = open.unwrap_or_else(|| self.question(desk.now, ApprovalSubject::Batch));
+        let approval = open.unwrap_or_else(|| self.question(unit.now, ApprovalSubject::Batch));
         Ok(BatchApprovalCard { approval, is_new, asked, siblings })
     }
 
@@ -340,69 +340,69 @@ impl Admission {
     /// Adds this write and its waiting siblings to the card.
     fn join_card<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         card: BatchApprovalCard,
     ) -> Result<AdmissionOutcome, StoreError> {
         let BatchApprovalCard { mut approval, is_new, asked, siblings } = card;
         let before = approval.version;
-        self.pull_back(desk, &mut approval, &asked, siblings)?;
-        approvals::add_item(desk, &mut approval, self.hold, self.action.digest());
+        self.pull_back(unit, &mut approval, &asked, siblings)?;
+        approvals::add_item(unit, &mut approval, self.hold, self.action.digest());
         if is_new {
-            approvals::insert(desk, &approval, "batch.window", &[self.window_reason()]);
-            self.tell(desk, &approval);
+            approvals::insert(unit, &approval, "batch.window", &[self.window_reason()]);
+            self.tell(unit, &approval);
         } else {
-            approvals::grow(desk, &mut approval, before);
+            approvals::grow(unit, &mut approval, before);
         }
-        Ok(self.await_person(desk, &approval, true))
+        Ok(self.await_person(unit, &approval, true))
     }
 
     fn ask_alone<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         code: &'static str,
         why: Vec<ApprovalReason>,
     ) -> AdmissionOutcome {
-        let mut approval = self.question(desk.now, ApprovalSubject::Write);
-        approvals::add_item(desk, &mut approval, self.hold, self.action.digest());
-        approvals::insert(desk, &approval, code, &why);
-        self.tell(desk, &approval);
-        self.await_person(desk, &approval, false)
+        let mut approval = self.question(unit.now, ApprovalSubject::Write);
+        approvals::add_item(unit, &mut approval, self.hold, self.action.digest());
+        approvals::insert(unit, &approval, code, &why);
+        self.tell(unit, &approval);
+        self.await_person(unit, &approval, false)
     }
 
     fn await_person<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         approval: &Approval,
         batch: bool,
     ) -> AdmissionOutcome {
         let tier = self.tier.raise(Tier::ApprovalRequired);
-        self.place(desk, HoldState::AwaitingApproval { approval: approval.id }, tier);
+        self.place(unit, HoldState::AwaitingApproval { approval: approval.id }, tier);
         let expires_at = match approval.state {
             ApprovalState::Pending { expires_at } => expires_at,
-            _ => desk.now,
+            _ => unit.now,
         };
         AdmissionOutcome::Awaiting { hold: self.hold, approval: approval.id, expires_at, batch }
     }
 
     fn hold<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         tier: Tier,
         ready: Option<PreparedHoldRows>,
     ) -> AdmissionOutcome {
-        let not_before = desk.now + self.delay;
+        let not_before = unit.now + self.delay;
         let rows = ready.filter(|rows| rows.tier == tier).unwrap_or_else(|| PreparedHoldRows::held(self, tier));
-        rows.put(desk, not_before);
+        rows.put(unit, not_before);
         AdmissionOutcome::Held { hold: self.hold, not_before }
     }
 
     /// The write of a changed action, waiting for the approval that comes with the change. It belongs to the original
     /// call.
-    pub(crate) fn place_amended<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>, call: CallId) -> Hold {
+    pub(crate) fn place_amended<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>, call: CallId) -> Hold {
         let tier = self.tier.raise(Tier::ApprovalRequired);
         let named = Self { call, idempotency_key: None, ..self.clone() };
-        let hold = named.place(desk, HoldState::AwaitingApproval { approval: self.approval }, tier);
-        self.count(desk);
+        let hold = named.place(unit, HoldState::AwaitingApproval { approval: self.approval }, tier);
+        self.count(unit);
         hold
     }
 
@@ -411,12 +411,12 @@ impl Admission {
         self.question(now, ApprovalSubject::Write)
     }
 
-    fn place<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>, state: HoldState, tier: Tier) -> Hold {
-        let hold = self.new_hold(desk.now, state, tier);
-        NewHold::of(&hold, &self.record_key, &self.targets, self.reason.as_deref()).put(desk);
-        desk.record(self.placed(&hold));
+    fn place<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>, state: HoldState, tier: Tier) -> Hold {
+        let hold = self.new_hold(unit.now, state, tier);
+        NewHold::of(&hold, &self.record_key, &self.targets, self.reason.as_deref()).put(unit);
+        unit.record(self.placed(&hold));
         if let Some(row) = self.key_row() {
-            remember(desk, row);
+            remember(unit, row);
         }
         hold
     }
@@ -458,11 +458,11 @@ impl Admission {
     }
 
     /// Refused permanently. The key is not stored: a changed policy may decide differently.
-    fn record_block<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) {
+    fn record_block<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) {
         let mut fact = self.fact("call.blocked", Tier::Blocked);
         fact.code = Some("policy.blocked".into());
-        desk.record(fact);
-        self.window_counter(counters::BLOCKED).bump(desk, 1);
+        unit.record(fact);
+        self.window_counter(counters::BLOCKED).bump(unit, 1);
     }
 
     fn fact(&self, kind: &str, tier: Tier) -> AuditFact {
@@ -491,19 +491,19 @@ impl Admission {
         WindowCounter { kind, agent: self.action.agent(), name: self.service.as_str(), window: &self.window }
     }
 
-    fn count<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) {
+    fn count<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) {
         if self.checks.is_none() {
-            self.window_counter(counters::BATCH).bump(desk, self.weight);
+            self.window_counter(counters::BATCH).bump(unit, self.weight);
         }
         for rate in &self.rates {
-            rate.counter(self.action.agent()).bump(desk, 1);
+            rate.counter(self.action.agent()).bump(unit, 1);
         }
     }
 
-    fn tell<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>, approval: &Approval) {
+    fn tell<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>, approval: &Approval) {
         let body = serde_json::json!({"approval": approval.id, "hold": self.hold, "agent": self.action.agent()});
         let message =
             OutboxMessage { id: self.message, topic: "approval.asked".into(), severity: MessageSeverity::Action, body };
-        outbox::put(desk, &message);
+        outbox::put(unit, &message);
     }
 }

@@ -64,8 +64,8 @@ pub struct ObserveMode {
 }
 
 /// The agent with this name, if it exists and was not removed. Locked for the transaction.
-pub(crate) async fn present<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, name: &AgentName) -> Result<Agent, StoreError> {
-    let agent = desk.row(ONE, params![name]).await?.map(decode).transpose()?;
+pub(crate) async fn present<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, name: &AgentName) -> Result<Agent, StoreError> {
+    let agent = unit.row(ONE, params![name]).await?.map(decode).transpose()?;
     agent.filter(|agent| agent.removed_at.is_none()).ok_or(StoreError::NotFound { what: "agent" })
 }
 
@@ -89,54 +89,54 @@ impl UseCase for ChangeAgent {
     /// The writes that were stopped.
     type Out = Vec<HoldId>;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<HoldId>, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Vec<HoldId>, StoreError> {
         // SECURITY: an agent that could create, resume or remove agents could give itself another agent's rights.
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
-        let (name, now) = (&self.name, desk.now);
+        let (name, now) = (&self.name, unit.now);
         if let AgentChange::Add { note } = &self.deed {
-            if desk.row(ONE, params![name]).await?.is_some() {
+            if unit.row(ONE, params![name]).await?.is_some() {
                 return Err(StoreError::Exists { what: "agent" });
             }
-            desk.write(ADD, params![name, note.as_str(), now, &self.by]);
-            self.note(desk, "agent.added");
+            unit.write(ADD, params![name, note.as_str(), now, &self.by]);
+            self.note(unit, "agent.added");
             return Ok(Vec::new());
         }
-        let agent = present(desk, name).await?;
+        let agent = present(unit, name).await?;
         let mut stopped = Vec::new();
         match &self.deed {
             AgentChange::Add { .. } => {}
             AgentChange::Pause { .. } if agent.paused_at.is_some() => {}
             AgentChange::Pause { reason } => {
-                desk.write(PAUSE, params![name, now, &self.by, reason.as_str()]);
-                self.note(desk, "agent.paused");
+                unit.write(PAUSE, params![name, now, &self.by, reason.as_str()]);
+                self.note(unit, "agent.paused");
             }
             AgentChange::Resume if agent.paused_at.is_none() => {}
             AgentChange::Resume => {
-                desk.write(RESUME, params![name]);
-                self.note(desk, "agent.resumed");
+                unit.write(RESUME, params![name]);
+                self.note(unit, "agent.resumed");
             }
             AgentChange::Observe(observing) => {
                 let leaving = observing.leaving.join(" ");
-                desk.write(OBSERVE, params![name, observing.until, leaving.as_str()]);
-                credentials::bump_key_generation(desk);
+                unit.write(OBSERVE, params![name, observing.until, leaving.as_str()]);
+                credentials::bump_key_generation(unit);
                 let fact = AuditFact::new("agent.observe_started", self.by.clone()).with("agent", name);
-                desk.record(fact.with("until", observing.until).with("leaving", &leaving));
+                unit.record(fact.with("until", observing.until).with("leaving", &leaving));
             }
             AgentChange::EndObserving if agent.observing.is_none() => {}
             AgentChange::EndObserving => {
-                desk.write(OBSERVE, params![name, None::<UtcMillis>, None::<&str>]);
-                self.note(desk, "agent.observe_ended");
+                unit.write(OBSERVE, params![name, None::<UtcMillis>, None::<&str>]);
+                self.note(unit, "agent.observe_ended");
             }
             AgentChange::Remove => {
                 // Its writes that have not left are stopped too: nobody is left to answer for them.
-                let waiting = UnsentHolds::of(desk, name).await?;
-                credentials::revoke_all_of(desk, name, &self.by).await?;
-                stopped = waiting.stop(desk, &self.by, "agent.removed")?;
-                crate::local::cancel_all_of(desk, name);
-                desk.write(REMOVE, params![name, now]);
-                self.note(desk, "agent.removed");
+                let waiting = UnsentHolds::of(unit, name).await?;
+                credentials::revoke_all_of(unit, name, &self.by).await?;
+                stopped = waiting.stop(unit, &self.by, "agent.removed")?;
+                crate::local::cancel_all_of(unit, name);
+                unit.write(REMOVE, params![name, now]);
+                self.note(unit, "agent.removed");
             }
         }
         Ok(stopped)
@@ -144,9 +144,9 @@ impl UseCase for ChangeAgent {
 }
 
 impl ChangeAgent {
-    fn note<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>, kind: &str) {
-        credentials::bump_key_generation(desk);
-        desk.record(AuditFact::new(kind, self.by.clone()).with("agent", &self.name));
+    fn note<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>, kind: &str) {
+        credentials::bump_key_generation(unit);
+        unit.record(AuditFact::new(kind, self.by.clone()).with("agent", &self.name));
     }
 }
 

@@ -66,15 +66,15 @@ struct RaiseAlert {
 impl UseCase for RaiseAlert {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let Self { message, by } = self;
-        if desk.row(ONE, params![message.id]).await?.is_some() {
+        if unit.row(ONE, params![message.id]).await?.is_some() {
             return Ok(());
         }
-        outbox::put(desk, message);
-        desk.write(SENT_BY, params![message.id, by]);
+        outbox::put(unit, message);
+        unit.write(SENT_BY, params![message.id, by]);
         let fact = AuditFact::new("alert.sent", by.clone()).with("message", message.id);
-        desk.record(fact.with("severity", message.severity.as_str()));
+        unit.record(fact.with("severity", message.severity.as_str()));
         Ok(())
     }
 }
@@ -87,17 +87,17 @@ struct AcknowledgeAlert {
 impl UseCase for AcknowledgeAlert {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let missing = || StoreError::NotFound { what: "alert" };
-        let alert = desk.row(ONE, params![self.id]).await?.map(decode).transpose()?.ok_or_else(missing)?;
+        let alert = unit.row(ONE, params![self.id]).await?.map(decode).transpose()?.ok_or_else(missing)?;
         // SECURITY: an agent must not hide what it did. For it, the alerts of others do not exist.
         if matches!(self.by, Actor::Agent(_)) && alert.sent_by.as_ref() != Some(&self.by) {
             return Err(missing());
         }
         if alert.acknowledged.is_none() {
-            let now = desk.now;
-            desk.write(ACKNOWLEDGE, params![self.id, &self.by, now]);
-            desk.record(AuditFact::new("alert.acknowledged", self.by.clone()).with("message", self.id));
+            let now = unit.now;
+            unit.write(ACKNOWLEDGE, params![self.id, &self.by, now]);
+            unit.record(AuditFact::new("alert.acknowledged", self.by.clone()).with("message", self.id));
         }
         Ok(())
     }

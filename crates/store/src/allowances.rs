@@ -42,13 +42,13 @@ const REVOKE: &str =
     "UPDATE allowances SET revoked_by = ?3, revoked_at = ?4, version = version + 1 WHERE id = ?1 AND version = ?2";
 
 /// Stores a standing approval.
-pub(crate) fn give<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, allowance: &Allowance, by: &Actor) {
+pub(crate) fn give<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, allowance: &Allowance, by: &Actor) {
     let (rule, session) = match &allowance.scope {
         AllowanceScope::Standing { rule } => (Some(rule.bits()), None),
         AllowanceScope::Session { session } => (None, Some(session_text(session))),
     };
     let bound = allowance.bounds.target.as_ref().map(|bound| serde_json::json!(bound).to_string());
-    desk.write(
+    unit.write(
         GIVE,
         params![
             allowance.id,
@@ -63,7 +63,7 @@ pub(crate) fn give<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, allowance: &Allowan
             allowance.bounds.uses_left,
         ],
     );
-    desk.record(
+    unit.record(
         AuditFact::new("allowance.given", by.clone())
             .with("allowance", allowance.id)
             .with("code", allowance.code())
@@ -82,9 +82,9 @@ pub struct AllowanceUse {
 }
 
 /// Lets a standing approval satisfy policy's requirement for a write, if it still can. Counts the use.
-pub(crate) async fn spend<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, admission: &Admission) -> Result<bool, StoreError> {
+pub(crate) async fn spend<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, admission: &Admission) -> Result<bool, StoreError> {
     let Some(AllowanceUse { id, call }) = &admission.allowance else { return Ok(false) };
-    let Some(row) = desk.row(ONE_LOCKED, params![*id]).await? else { return Ok(false) };
+    let Some(row) = unit.row(ONE_LOCKED, params![*id]).await? else { return Ok(false) };
     let (allowance, version) = decode(row)?;
     let agent = admission.action.agent();
     let (asker, session) = (ApprovalRequester::Agent(agent.clone()), admission.session.map(AllowanceSession::Issued));
@@ -94,35 +94,35 @@ pub(crate) async fn spend<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, admission: &
         asked: RequestedAction::Capability(call.capability()),
         call: Some(call),
         why: &[ApprovalTrigger::Policy],
-        at: desk.now,
+        at: unit.now,
     };
     let Ok(spent) = allowance.spend(&question) else { return Ok(false) };
     let mut fact = AuditFact::new("allowance.used", Actor::Agent(agent.clone())).with("capability", call.capability());
     fact.call = Some(admission.call);
     fact.hold = Some(admission.hold);
     fact.digest = Some(admission.action.digest());
-    count(desk, &spent, version, fact);
+    count(unit, &spent, version, fact);
     Ok(true)
 }
 
 /// Stores one use.
-fn count<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, spent: &Allowance, version: u64, fact: AuditFact) {
-    desk.write_one(SPENT, params![spent.id, version, spent.bounds.uses_left, spent.used.times, spent.used.last]);
+fn count<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, spent: &Allowance, version: u64, fact: AuditFact) {
+    unit.write_one(SPENT, params![spent.id, version, spent.bounds.uses_left, spent.used.times, spent.used.last]);
     let mut fact = fact.with("allowance", spent.id).with("uses", spent.used.times);
     if let Some(left) = spent.bounds.uses_left {
         fact = fact.with("uses_left", left);
     }
-    desk.record(fact);
+    unit.record(fact);
 }
 
 /// Lets a standing approval answer a request of the approval API, if there is one. Counts the use; gives the line of
 /// the menu and, for a standing rule, its id.
 pub(crate) async fn spend_on<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     question: &ApprovalRequestContext<'_>,
     (approval, by): (ApprovalId, &Actor),
 ) -> Result<Option<(ApprovalAnswer, Option<RuleId>)>, StoreError> {
-    let rows = desk.rows(OF_ASKER_LOCKED, params![asker_text(question.asker)]).await?;
+    let rows = unit.rows(OF_ASKER_LOCKED, params![asker_text(question.asker)]).await?;
     let given = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
     let Some(found) = allowance::find_answering(given.iter().map(|(allowance, _)| allowance), question) else {
         return Ok(None);
@@ -135,7 +135,7 @@ pub(crate) async fn spend_on<T: StoreTx>(
     let Ok(spent) = found.clone().spend(question) else { return Ok(None) };
     let mut fact = AuditFact::new("allowance.used", by.clone());
     fact.approval = Some(approval);
-    count(desk, &spent, version, fact);
+    count(unit, &spent, version, fact);
     Ok(Some(answer))
 }
 
@@ -147,13 +147,13 @@ pub(crate) struct RevokeAllowance {
 
 impl UseCase for RevokeAllowance {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let row = desk.row(ONE_LOCKED, params![self.id]).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let row = unit.row(ONE_LOCKED, params![self.id]).await?;
         let (allowance, version) = decode(row.ok_or(StoreError::NotFound { what: "allowance" })?)?;
-        let now = desk.now;
+        let now = unit.now;
         allowance.revoke(self.by.clone(), now).map_err(|_| StoreError::NotFound { what: "live allowance" })?;
-        desk.write_one(REVOKE, params![self.id, version, &self.by, now]);
-        desk.record(AuditFact::new("allowance.revoked", self.by.clone()).with("allowance", self.id));
+        unit.write_one(REVOKE, params![self.id, version, &self.by, now]);
+        unit.record(AuditFact::new("allowance.revoked", self.by.clone()).with("allowance", self.id));
         Ok(())
     }
 }
@@ -168,18 +168,18 @@ pub(crate) struct RevokeAllowRule {
 
 impl UseCase for RevokeAllowRule {
     type Out = Allowance;
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Allowance, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Allowance, StoreError> {
         let missing = || StoreError::NotFound { what: "allow rule" };
-        let row = desk.row(BY_RULE, params![self.rule.bits()]).await?.ok_or_else(missing)?;
+        let row = unit.row(BY_RULE, params![self.rule.bits()]).await?.ok_or_else(missing)?;
         let (allowance, version) = decode(row)?;
         // SECURITY: to a caller that is not a person, the rule of another asker does not exist.
         if self.asker.as_ref().is_some_and(|asker| *asker != allowance.asker) {
             return Err(missing());
         }
-        let (id, now) = (allowance.id, desk.now);
+        let (id, now) = (allowance.id, unit.now);
         let revoked = allowance.revoke(self.by.clone(), now).map_err(|_| missing())?;
-        desk.write_one(REVOKE, params![id, version, &self.by, now]);
-        desk.record(AuditFact::new("allowance.revoked", self.by.clone()).with("allowance", id));
+        unit.write_one(REVOKE, params![id, version, &self.by, now]);
+        unit.record(AuditFact::new("allowance.revoked", self.by.clone()).with("allowance", id));
         Ok(revoked)
     }
 }
@@ -192,13 +192,13 @@ pub(crate) struct GrantAllowance {
 
 impl UseCase for GrantAllowance {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         // SECURITY: no credential of an agent can allow anything.
         match &self.by {
             Actor::Person(_) | Actor::Operator(_) => {}
             Actor::Agent(_) | Actor::Node(_) => return Err(StoreError::NotAPerson),
         }
-        give(desk, &self.allowance, &self.by);
+        give(unit, &self.allowance, &self.by);
         Ok(())
     }
 }

@@ -48,39 +48,39 @@ struct DecideJointly {
 impl UseCase for DecideJointly {
     type Out = JointDecisionOutcome;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<JointDecisionOutcome, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<JointDecisionOutcome, StoreError> {
         let denies = matches!(self.decision.ruling, ApprovalRuling::Deny { .. });
         if denies || self.need <= 1 {
-            return self.decision.run(desk).await.map(JointDecisionOutcome::Settled);
+            return self.decision.run(unit).await.map(JointDecisionOutcome::Settled);
         }
-        let approval = approvals::locked(desk, self.decision.approval).await?;
+        let approval = approvals::locked(unit, self.decision.approval).await?;
         let over = match approval.state {
-            ApprovalState::Pending { expires_at } => desk.now >= expires_at,
+            ApprovalState::Pending { expires_at } => unit.now >= expires_at,
             _ => true,
         };
         let voter = name(&self.decision.by).ok_or(StoreError::NotAPerson)?;
         if over {
-            return self.decision.run(desk).await.map(JointDecisionOutcome::Settled);
+            return self.decision.run(unit).await.map(JointDecisionOutcome::Settled);
         }
         // A person who agreed to fewer writes, or to other words, has not agreed to these.
-        let items = approvals::items(desk.tx(), approval.id).await?;
+        let items = approvals::items(unit.tx(), approval.id).await?;
         let places = self.decision.allowed(&approval, &items)?;
         let card = self.decision.vote_digest(&items, &places);
         let mut voters = Vec::new();
-        for row in desk.rows(VOTES, params![approval.id, card]).await? {
+        for row in unit.rows(VOTES, params![approval.id, card]).await? {
             voters.push(row.of("votes").text()?);
         }
         let others = voters.iter().filter(|known| **known != voter).count();
         let have = u32::try_from(others + 1).unwrap_or(u32::MAX);
         if have >= self.need {
-            return self.decision.run(desk).await.map(JointDecisionOutcome::Settled);
+            return self.decision.run(unit).await.map(JointDecisionOutcome::Settled);
         }
-        let now = desk.now;
-        desk.write(VOTE, params![approval.id, voter, self.decision.channel.as_str(), now, card]);
+        let now = unit.now;
+        unit.write(VOTE, params![approval.id, voter, self.decision.channel.as_str(), now, card]);
         let mut fact =
             AuditFact::new("approval.seconded", self.decision.by.clone()).with("have", have).with("need", self.need);
         fact.approval = Some(approval.id);
-        desk.record(fact);
+        unit.record(fact);
         Ok(JointDecisionOutcome::Waiting { approval, have, need: self.need })
     }
 }
@@ -123,44 +123,44 @@ pub enum AmendmentOutcome {
 impl UseCase for AmendApproval {
     type Out = AmendmentOutcome;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<AmendmentOutcome, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<AmendmentOutcome, StoreError> {
         // SECURITY: no credential of an agent can decide anything.
         if name(&self.by).is_none() {
             return Err(StoreError::NotAPerson);
         }
-        let approval = approvals::locked(desk, self.approval).await?;
+        let approval = approvals::locked(unit, self.approval).await?;
         let ApprovalState::Pending { expires_at } = approval.state else {
             return Ok(AmendmentOutcome::Already(approval));
         };
-        if desk.now >= expires_at {
-            return approvals::expire(desk, approval).await.map(AmendmentOutcome::Already);
+        if unit.now >= expires_at {
+            return approvals::expire(unit, approval).await.map(AmendmentOutcome::Already);
         }
         if approval.subject != ApprovalSubject::Write || approval.agent != *self.changed.action.agent() {
             return Err(StoreError::NotOffered);
         }
-        let items = approvals::items(desk.tx(), approval.id).await?;
+        let items = approvals::items(unit.tx(), approval.id).await?;
         let [item] = items.as_slice() else { return Err(StoreError::NotOffered) };
-        let old = holds::locked(desk, item.hold).await?;
-        freezes::refuse_if_frozen(desk, self.changed.action.agent(), &self.changed.service).await?;
-        let now = desk.now;
+        let old = holds::locked(unit, item.hold).await?;
+        freezes::refuse_if_frozen(unit, self.changed.action.agent(), &self.changed.service).await?;
+        let now = unit.now;
         let why = HoldMoveReason::because(self.by.clone(), &format!("channel.{}", self.channel));
         let old = Hold { consent: Some(approval.id), ..old };
         let (old_id, call) = (old.id, old.call);
-        let old = holds::shift(desk, old, [HoldMove::Deny { at: now }], &why)?;
+        let old = holds::shift(unit, old, [HoldMove::Deny { at: now }], &why)?;
         // The changed write is counted in its place.
-        counters::give_back(desk, &old);
+        counters::give_back(unit, &old);
         let step = ApprovalMove::Supersede { by: self.by.clone(), at: now, replacement: self.changed.approval };
-        approvals::shift(desk, approval, step, &why)?;
-        let new = self.changed.place_amended(desk, call);
+        approvals::shift(unit, approval, step, &why)?;
+        let new = self.changed.place_amended(unit, call);
         let mut question = self.changed.question_for(now);
-        approvals::add_item(desk, &mut question, new.id, new.action.digest());
-        approvals::insert(desk, &question, "approval.amended", &[]);
+        approvals::add_item(unit, &mut question, new.id, new.action.digest());
+        approvals::insert(unit, &question, "approval.amended", &[]);
         let valid_until = now + sluice_core::approval::validity(new.delay);
         let yes = ApprovalMove::Approve { by: self.by.clone(), at: now, answer: ApprovalAnswer::Once, valid_until };
-        approvals::shift(desk, question, yes, &why)?;
+        approvals::shift(unit, question, yes, &why)?;
         let new = Hold { consent: Some(self.changed.approval), ..new };
         let not_before = now + new.delay;
-        let new = holds::shift(desk, new, [HoldMove::Approve { not_before }], &why)?;
+        let new = holds::shift(unit, new, [HoldMove::Approve { not_before }], &why)?;
         Ok(AmendmentOutcome::Now { old: old_id, new: Box::new(new) })
     }
 }

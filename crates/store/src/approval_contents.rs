@@ -70,12 +70,12 @@ struct ShowApprovalAgain {
 
 impl UseCase for ShowApprovalAgain {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let approval = approvals::locked(desk, self.approval).await?;
-        if approval.state.is_open() && !approval.is_over(desk.now) {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let approval = approvals::locked(unit, self.approval).await?;
+        if approval.state.is_open() && !approval.is_over(unit.now) {
             let body = serde_json::json!({"approval": approval.id, "agent": approval.agent, "again": true});
             let topic = "approval.asked".into();
-            outbox::put(desk, &OutboxMessage { id: self.message, topic, severity: MessageSeverity::Action, body });
+            outbox::put(unit, &OutboxMessage { id: self.message, topic, severity: MessageSeverity::Action, body });
         }
         Ok(())
     }

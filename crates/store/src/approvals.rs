@@ -157,15 +157,15 @@ impl StoreQuery for ListOpenApprovals {
 }
 
 pub(crate) async fn open_batch<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     agent: &AgentName,
     service: &ServiceName,
 ) -> Result<Option<Approval>, StoreError> {
-    desk.row(OPEN_BATCH, params![agent, service]).await?.map(decode).transpose()
+    unit.row(OPEN_BATCH, params![agent, service]).await?.map(decode).transpose()
 }
 
-pub(crate) async fn locked<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, id: ApprovalId) -> Result<Approval, StoreError> {
-    let row = desk.row(ONE_LOCKED, params![id]).await?;
+pub(crate) async fn locked<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, id: ApprovalId) -> Result<Approval, StoreError> {
+    let row = unit.row(ONE_LOCKED, params![id]).await?;
     row.map(decode).transpose()?.ok_or(StoreError::NotFound { what: "approval" })
 }
 
@@ -197,18 +197,18 @@ pub(crate) async fn items<T: StoreTx>(tx: &mut T, id: ApprovalId) -> Result<Vec<
 
 /// Adds a write to an approval request.
 pub(crate) fn add_item<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     approval: &mut Approval,
     hold: HoldId,
     digest: Digest,
 ) {
-    desk.write(ADD_ITEM, params![approval.id, approval.items, hold, digest]);
+    unit.write(ADD_ITEM, params![approval.id, approval.items, hold, digest]);
     approval.items += 1;
 }
 
 /// Inserts a new approval request with its reasons. Without reasons, the code is the reason.
 pub(crate) fn insert<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     approval: &Approval,
     code: &str,
     why: &[ApprovalReason],
@@ -216,7 +216,7 @@ pub(crate) fn insert<T: StoreTx>(
     let general = [ApprovalReason::new(code)];
     let reasons = serde_json::to_string(if why.is_empty() { general.as_slice() } else { why }).ok();
     let ApprovalState::Pending { expires_at } = approval.state else { return };
-    desk.write(
+    unit.write(
         INSERT,
         params![
             approval.id,
@@ -231,32 +231,32 @@ pub(crate) fn insert<T: StoreTx>(
             reasons,
         ],
     );
-    let mut fact = AuditFact::new("approval.pending", desk.actor()).with("move", "ask").with("items", approval.items);
+    let mut fact = AuditFact::new("approval.pending", unit.actor()).with("move", "ask").with("items", approval.items);
     fact.approval = Some(approval.id);
     fact.code = Some(code.to_owned());
     fact.to = Some(approval.state.word().to_owned());
-    desk.record(fact);
+    unit.record(fact);
 }
 
 /// Saves an approval request after more writes have joined it.
-pub(crate) fn grow<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, approval: &mut Approval, before: u64) {
+pub(crate) fn grow<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, approval: &mut Approval, before: u64) {
     approval.version = before + 1;
-    save(desk, approval, before);
+    save(unit, approval, before);
 }
 
 /// Moves an approval request to another state and records it.
 pub(crate) fn shift<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     approval: Approval,
     step: ApprovalMove,
     why: &HoldMoveReason,
 ) -> Result<Approval, StoreError> {
-    shift_covering(desk, approval, step, why, &[])
+    shift_covering(unit, approval, step, why, &[])
 }
 
 /// Like [`shift`], but the audit entry names the actions that the request covers.
 fn shift_covering<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     approval: Approval,
     step: ApprovalMove,
     why: &HoldMoveReason,
@@ -274,12 +274,12 @@ fn shift_covering<T: StoreTx>(
     fact.from = Some(from.to_owned());
     fact.to = Some(to.to_owned());
     fact.code.clone_from(&why.code);
-    desk.record(fact);
-    save(desk, &approval, before);
+    unit.record(fact);
+    save(unit, &approval, before);
     Ok(approval)
 }
 
-fn save<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, approval: &Approval, before: u64) {
+fn save<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, approval: &Approval, before: u64) {
     let (mut expires_at, mut answer, mut by, mut at) = (None, None, None, None);
     let (mut valid_until, mut replacement) = (None, None);
     match &approval.state {
@@ -297,7 +297,7 @@ fn save<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, approval: &Approval, before: u
         | ApprovalState::Lapsed { at: when }
         | ApprovalState::Revoked { at: when } => at = Some(*when),
     }
-    desk.write_one(
+    unit.write_one(
         MOVED,
         params![
             approval.id,
@@ -319,42 +319,42 @@ fn save<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, approval: &Approval, before: u
 impl UseCase for DecideApproval {
     type Out = DecisionOutcome;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<DecisionOutcome, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<DecisionOutcome, StoreError> {
         // SECURITY: no credential of an agent can decide anything.
         match &self.by {
             Actor::Person(_) | Actor::Operator(_) => {}
             Actor::Agent(_) | Actor::Node(_) => return Err(StoreError::NotAPerson),
         }
-        let approval = locked(desk, self.approval).await?;
+        let approval = locked(unit, self.approval).await?;
         let ApprovalState::Pending { expires_at } = approval.state else {
             return Ok(DecisionOutcome::Already(approval));
         };
-        if desk.now >= expires_at {
-            return Ok(DecisionOutcome::Already(expire(desk, approval).await?));
+        if unit.now >= expires_at {
+            return Ok(DecisionOutcome::Already(expire(unit, approval).await?));
         }
         if approval.subject == ApprovalSubject::Request && !matches!(self.ruling, ApprovalRuling::Deny { .. }) {
-            client_requests::refuse_other_words(desk, approval.id, self.shown.first().copied()).await?;
+            client_requests::refuse_other_words(unit, approval.id, self.shown.first().copied()).await?;
             // A client that acts by itself is not stopped when a write is released, so a freeze stops the approval.
-            freezes::refuse_if_frozen(desk, &approval.agent, &approval.service).await?;
+            freezes::refuse_if_frozen(unit, &approval.agent, &approval.service).await?;
         }
-        let items = items(desk.tx(), approval.id).await?;
+        let items = items(unit.tx(), approval.id).await?;
         let allowed = self.allowed(&approval, &items)?;
         let mut waiting = Vec::with_capacity(items.len());
         for item in &items {
-            waiting.push((item, holds::locked(desk, item.hold).await?));
+            waiting.push((item, holds::locked(unit, item.hold).await?));
         }
         // The targets of one approved write are known from then on. Approving many writes at once makes no target
         // known.
         let known = match (&self.ruling, approval.subject, items.as_slice()) {
             (ApprovalRuling::Allow { .. }, ApprovalSubject::Write, [one]) => {
-                targets::targets_to_learn(desk, one.hold).await?
+                targets::targets_to_learn(unit, one.hold).await?
             }
             _ => Vec::new(),
         };
         let agent = approval.agent.clone();
-        let decided = self.settle(desk, approval, waiting, &allowed)?;
+        let decided = self.settle(unit, approval, waiting, &allowed)?;
         if matches!(&decided, DecisionOutcome::Now { allowed, .. } if !allowed.is_empty()) {
-            targets::learn(desk, &agent, self.approval, &known);
+            targets::learn(unit, &agent, self.approval, &known);
         }
         Ok(decided)
     }
@@ -363,12 +363,12 @@ impl UseCase for DecideApproval {
 impl DecideApproval {
     fn settle<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         mut approval: Approval,
         items: Vec<(&approval::ApprovalItem, Hold)>,
         places: &[u32],
     ) -> Result<DecisionOutcome, StoreError> {
-        let now = desk.now;
+        let now = unit.now;
         let why = HoldMoveReason::because(self.by.clone(), &format!("channel.{}", self.channel));
         // The longest undo window of the writes decides how long the approval lasts.
         let delay = items.iter().map(|(_, hold)| hold.delay).max().unwrap_or(Millis::ZERO);
@@ -376,7 +376,7 @@ impl DecideApproval {
         for (item, hold) in items {
             let goes = places.contains(&item.place);
             covered.extend(goes.then_some(item.digest));
-            desk.write(CHOSEN, params![approval.id, item.place, i64::from(goes)]);
+            unit.write(CHOSEN, params![approval.id, item.place, i64::from(goes)]);
             // A write that was cancelled, or that another request covers now, is no longer part of this request.
             if !awaits(&hold, approval.id) {
                 continue;
@@ -388,15 +388,15 @@ impl DecideApproval {
             if goes {
                 let hold = Hold { consent: Some(approval.id), ..hold };
                 let not_before = now + hold.delay;
-                holds::shift(desk, hold, [HoldMove::Approve { not_before }], &why)?;
+                holds::shift(unit, hold, [HoldMove::Approve { not_before }], &why)?;
                 allowed.push(id);
             } else {
                 // A later reader of the write finds the request and the person's note through it.
                 let hold = Hold { consent: Some(approval.id), ..hold };
-                let hold = holds::shift(desk, hold, [HoldMove::Deny { at: now }], &why)?;
+                let hold = holds::shift(unit, hold, [HoldMove::Deny { at: now }], &why)?;
                 // A denied batch still counts: its agent does not start again with an empty window.
                 if approval.subject == ApprovalSubject::Write {
-                    counters::give_back(desk, &hold);
+                    counters::give_back(unit, &hold);
                 }
                 denied.push(id);
             }
@@ -425,12 +425,12 @@ impl DecideApproval {
             }
             None => ApprovalMove::Deny { by: self.by.clone(), at: now },
         };
-        let approval = shift_covering(desk, approval, step, &why, &covered)?;
+        let approval = shift_covering(unit, approval, step, &why, &covered)?;
         if let ApprovalRuling::Reword(text) = &self.ruling {
-            client_requests::reword(desk, approval.id, text);
+            client_requests::reword(unit, approval.id, text);
         }
         if let (Some(ApprovalAnswer::Session | ApprovalAnswer::Always), Some(allowance)) = (answer, &self.allowance) {
-            allowances::give(desk, allowance, &self.by);
+            allowances::give(unit, allowance, &self.by);
         }
         Ok(DecisionOutcome::Now { approval, allowed, denied })
     }
@@ -452,27 +452,27 @@ pub(crate) struct AskApprovalAgain<'a> {
 }
 
 impl AskApprovalAgain<'_> {
-    pub fn ask<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>, hold: Hold, by: Actor) -> Result<Hold, StoreError> {
+    pub fn ask<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>, hold: Hold, by: Actor) -> Result<Hold, StoreError> {
         let mut approval = Approval {
             id: self.approval,
             subject: ApprovalSubject::Write,
             agent: hold.agent().clone(),
             service: hold.service.clone(),
-            asked_at: desk.now,
-            state: ApprovalState::Pending { expires_at: desk.now + self.expiry },
+            asked_at: unit.now,
+            state: ApprovalState::Pending { expires_at: unit.now + self.expiry },
             version: 1,
             note: None,
             items: 0,
         };
-        add_item(desk, &mut approval, hold.id, hold.action.digest());
-        insert(desk, &approval, self.code, self.reasons);
+        add_item(unit, &mut approval, hold.id, hold.action.digest());
+        insert(unit, &approval, self.code, self.reasons);
         let body = serde_json::json!({"approval": approval.id, "hold": hold.id});
         let message =
             OutboxMessage { id: self.message, topic: "approval.asked".into(), severity: MessageSeverity::Action, body };
-        outbox::put(desk, &message);
+        outbox::put(unit, &message);
         let hold = Hold { consent: None, ..hold };
         holds::shift(
-            desk,
+            unit,
             hold,
             [HoldMove::PullBack { approval: approval.id }],
             &HoldMoveReason::because(by, self.code),
@@ -482,29 +482,29 @@ impl AskApprovalAgain<'_> {
 
 /// Withdraws a request, or revokes an unused approval, because its write is gone.
 pub(crate) async fn withdraw<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     id: ApprovalId,
     why: &HoldMoveReason,
 ) -> Result<(), StoreError> {
-    let approval = locked(desk, id).await?;
+    let approval = locked(unit, id).await?;
     if approval.subject == ApprovalSubject::Batch && approval.state.is_open() {
         // The write that goes away is still counted as waiting here; without it, no approval is needed any more.
-        let row = desk.row(WAITING, params![id]).await?.ok_or(StoreError::NotFound { what: "count" })?;
+        let row = unit.row(WAITING, params![id]).await?.ok_or(StoreError::NotFound { what: "count" })?;
         if row.of("holds").count::<u32>()? <= 1 {
-            let at = desk.now;
-            return shift(desk, approval, ApprovalMove::Withdraw { at }, why).map(drop);
+            let at = unit.now;
+            return shift(unit, approval, ApprovalMove::Withdraw { at }, why).map(drop);
         }
     }
-    withdraw_loaded(desk, approval, why)
+    withdraw_loaded(unit, approval, why)
 }
 
 /// Like [`withdraw`], for a request that was read already.
 pub(crate) fn withdraw_loaded<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     approval: Approval,
     why: &HoldMoveReason,
 ) -> Result<(), StoreError> {
-    let at = desk.now;
+    let at = unit.now;
     let step = match (approval.subject, &approval.state) {
         // A batch card still covers the other writes.
         (ApprovalSubject::Batch, _) => return Ok(()),
@@ -517,7 +517,7 @@ pub(crate) fn withdraw_loaded<T: StoreTx>(
         ) => ApprovalMove::Revoke { at },
         (ApprovalSubject::Write | ApprovalSubject::Request, _) => return Ok(()),
     };
-    shift(desk, approval, step, why).map(drop)
+    shift(unit, approval, step, why).map(drop)
 }
 
 fn subject_word(subject: ApprovalSubject) -> &'static str {

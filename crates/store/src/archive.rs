@@ -167,34 +167,34 @@ struct PruneLog {
 impl UseCase for PruneLog {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let (segment, log) = (&self.segment, &self.segment.log);
         let (first, to) = (segment.first(), segment.prunable());
-        let before = GetPrunedLog(log.clone()).run(desk.tx()).await?;
+        let before = GetPrunedLog(log.clone()).run(unit.tx()).await?;
         let (archived, kept) = before.map_or((0, 0), |before| (before.archived, before.start.frontier.size()));
         // One node writes and signs a log, and its segments follow one another.
-        if log != desk.node || archived != first || to <= kept {
+        if log != unit.node || archived != first || to <= kept {
             return Err(StoreError::Conflict);
         }
         // No matter who wrote the segment, the entries it replaces must be the start of what was signed.
-        let end = desk.tx().rows(AT, &params![log, segment.end]).await?.into_iter().next();
+        let end = unit.tx().rows(AT, &params![log, segment.end]).await?.into_iter().next();
         let end = end.ok_or(StoreError::Conflict)?;
         let end = decode_checkpoint(end)?;
         let mut frontier = self.start.frontier.clone();
-        hashes(desk.tx(), LEAVES, params![log, to, segment.end])
+        hashes(unit.tx(), LEAVES, params![log, to, segment.end])
             .await?
             .into_iter()
             .for_each(|leaf| frontier.push(leaf));
-        let last = hash_at(desk.tx(), log, to - 1).await?;
+        let last = hash_at(unit.tx(), log, to - 1).await?;
         if self.start.frontier.size() != to || frontier != end.frontier || last != Some(self.start.head) {
             return Err(StoreError::Conflict);
         }
-        let (now, peaks) = (desk.now, serde_json::json!(self.start.frontier).to_string());
-        desk.write(MARK, params![log, to, peaks, self.start.head, segment.end, now]);
-        desk.write(OLD_CHECKPOINTS, params![log, to]);
-        desk.write(OLD_COSIGNATURES, params![log, to]);
-        let fact = AuditFact::new("audit.pruned", desk.actor()).with("pruned_to", to).with("first", first);
-        desk.record(fact.with("archived_to", segment.end).with("chain", segment.head));
+        let (now, peaks) = (unit.now, serde_json::json!(self.start.frontier).to_string());
+        unit.write(MARK, params![log, to, peaks, self.start.head, segment.end, now]);
+        unit.write(OLD_CHECKPOINTS, params![log, to]);
+        unit.write(OLD_COSIGNATURES, params![log, to]);
+        let fact = AuditFact::new("audit.pruned", unit.actor()).with("pruned_to", to).with("first", first);
+        unit.record(fact.with("archived_to", segment.end).with("chain", segment.head));
         Ok(())
     }
 }
@@ -209,16 +209,16 @@ impl UseCase for SweepPrunedEntries {
     type Out = bool;
 
     /// Writes no audit entry: the entry about the pruning is in the log already.
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
         let log = &self.log;
-        let kept = first_kept(desk.tx(), log).await?;
-        let Some(row) = desk.tx().rows(FIRST_ENTRY, &params![log]).await?.into_iter().next() else { return Ok(false) };
+        let kept = first_kept(unit.tx(), log).await?;
+        let Some(row) = unit.tx().rows(FIRST_ENTRY, &params![log]).await?.into_iter().next() else { return Ok(false) };
         let first: u64 = row.of("audit_entries").count()?;
         if first >= kept {
             return Ok(false);
         }
         let to = kept.min(first + u64::from(self.limit));
-        desk.write(OLD_ENTRIES, params![log, first, to]);
+        unit.write(OLD_ENTRIES, params![log, first, to]);
         Ok(to < kept)
     }
 }

@@ -251,18 +251,18 @@ impl KeepCheckpoint {
 
 impl UseCase for KeepCheckpoint {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let UnsignedCheckpoint { log, frontier, inner, .. } = &self.grown;
         // A node signs only its own log; a log has one signer.
-        if log != desk.node {
+        if log != unit.node {
             return Err(StoreError::Conflict);
         }
         // The leaves are the entries themselves.
         for (level, place, hash) in inner.iter().filter(|(level, ..)| *level > 0) {
-            desk.write(KEEP_INNER, params![log, i64::from(*level), *place, *hash]);
+            unit.write(KEEP_INNER, params![log, i64::from(*level), *place, *hash]);
         }
         let peaks = serde_json::json!(frontier).to_string();
-        desk.write(KEEP, params![log, frontier.size(), peaks, self.note.to_string()]);
+        unit.write(KEEP, params![log, frontier.size(), peaks, self.note.to_string()]);
         Ok(())
     }
 }

@@ -97,33 +97,33 @@ impl UseCase for CloseCall {
         foreseen
     }
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         // Two nodes that count for one agent, or keep its action, take turns: neither waits for a row the other has
         // locked.
-        if self.takes_turn() && counters::take_turn(desk, &self.agent).await? {
-            counters::make_latch(desk, &self.agent);
+        if self.takes_turn() && counters::take_turn(unit, &self.agent).await? {
+            counters::make_latch(unit, &self.agent);
         }
         // In the transaction that records the answer: once a freeze has returned, nothing more is allowed.
         if let Some(service) = self.unless_frozen() {
-            freezes::refuse_if_frozen(desk, &self.agent, service).await?;
+            freezes::refuse_if_frozen(unit, &self.agent, service).await?;
         }
         // An answer beyond the limit is not given; when the call is made again, the rules decide what it needs.
-        if admission::tier_if_exceeded(desk, &self.agent, &self.rates).await?.is_some() {
+        if admission::tier_if_exceeded(unit, &self.agent, &self.rates).await?.is_some() {
             return Err(StoreError::RateLimit);
         }
         for rate in &self.rates {
-            rate.counter(&self.agent).bump(desk, 1);
+            rate.counter(&self.agent).bump(unit, 1);
         }
         if let Some(message) = &self.notify {
-            outbox::put(desk, message);
+            outbox::put(unit, message);
         }
         if let Some(action) = &self.kept {
-            refusals::keep(desk, action);
+            refusals::keep(unit, action);
         }
         for observation in &self.observed {
-            targets::observe(desk, observation);
+            targets::observe(unit, observation);
         }
-        desk.record(self.fact());
+        unit.record(self.fact());
         Ok(())
     }
 }

@@ -136,24 +136,24 @@ impl UseCase for SubmitClientRequest {
         Some(&self.agent)
     }
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<ClientRequestOutcome, StoreError> {
-        let is_first = counters::take_turn(desk, &self.agent).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<ClientRequestOutcome, StoreError> {
+        let is_first = counters::take_turn(unit, &self.agent).await?;
         let digest = self.request.digest(&self.agent);
-        if let Some(before) = self.asked_before(desk, digest).await? {
-            let filed = before_it(desk.tx(), before).await?;
+        if let Some(before) = self.asked_before(unit, digest).await? {
+            let filed = before_it(unit.tx(), before).await?;
             // A request approved before a freeze is not reported as approved while the freeze lasts.
             if filed.is_approved() {
-                freezes::refuse_if_frozen(desk, &self.agent, &self.service).await?;
+                freezes::refuse_if_frozen(unit, &self.agent, &self.service).await?;
             }
             return Ok(ClientRequestOutcome::Again(filed));
         }
-        freezes::refuse_if_frozen(desk, &self.agent, &self.service).await?;
-        let taken = match self.spend_standing_approval(desk).await? {
-            Some((answer, rule)) => self.answer(desk, digest, answer, rule)?,
-            None => self.ask(desk, digest),
+        freezes::refuse_if_frozen(unit, &self.agent, &self.service).await?;
+        let taken = match self.spend_standing_approval(unit).await? {
+            Some((answer, rule)) => self.answer(unit, digest, answer, rule)?,
+            None => self.ask(unit, digest),
         };
         if is_first {
-            counters::make_latch(desk, &self.agent);
+            counters::make_latch(unit, &self.agent);
         }
         Ok(taken)
     }
@@ -167,15 +167,15 @@ impl SubmitClientRequest {
     /// The approval request that this repeats, by its key or, while that is open, by its words.
     async fn asked_before<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         digest: Digest,
     ) -> Result<Option<ApprovalId>, StoreError> {
         let Some(name) = &self.name else {
-            let now = desk.now;
-            let alike = desk.row(ALIKE, params![digest, now]).await?;
+            let now = unit.now;
+            let alike = unit.row(ALIKE, params![digest, now]).await?;
             return alike.map(|row| row.of("requests").bits().map(ApprovalId::from_bits)).transpose();
         };
-        let Some(row) = desk.row(BY_NAME, params![self.request.client.as_str(), name.as_str()]).await? else {
+        let Some(row) = unit.row(BY_NAME, params![self.request.client.as_str(), name.as_str()]).await? else {
             return Ok(None);
         };
         let mut row = row.of("requests");
@@ -190,7 +190,7 @@ impl SubmitClientRequest {
     /// A person's standing approval. A choice has none: it cannot be answered in advance.
     async fn spend_standing_approval<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
     ) -> Result<Option<(ApprovalAnswer, Option<RuleId>)>, StoreError> {
         if !self.request.options.is_empty() {
             return Ok(None);
@@ -203,38 +203,38 @@ impl SubmitClientRequest {
             asked: About::ActionType(&self.request.action_type),
             call: None,
             why: &[allowance::ApprovalTrigger::Policy],
-            at: desk.now,
+            at: unit.now,
         };
-        allowances::spend_on(desk, &question, (self.approval, &Actor::Agent(self.agent.clone()))).await
+        allowances::spend_on(unit, &question, (self.approval, &Actor::Agent(self.agent.clone()))).await
     }
 
-    fn ask<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>, digest: Digest) -> ClientRequestOutcome {
-        let state = ApprovalState::Pending { expires_at: desk.now + self.expiry };
-        let approval = self.question(desk.now, state);
-        approvals::insert(desk, &approval, "approval.requested", &[]);
-        self.file(desk, digest, None);
+    fn ask<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>, digest: Digest) -> ClientRequestOutcome {
+        let state = ApprovalState::Pending { expires_at: unit.now + self.expiry };
+        let approval = self.question(unit.now, state);
+        approvals::insert(unit, &approval, "approval.requested", &[]);
+        self.file(unit, digest, None);
         let body = serde_json::json!({"approval": approval.id, "agent": &self.agent});
         let message =
             OutboxMessage { id: self.message, topic: "approval.asked".into(), severity: MessageSeverity::Action, body };
-        outbox::put(desk, &message);
+        outbox::put(unit, &message);
         ClientRequestOutcome::Asked(self.filed(approval, None))
     }
 
     /// As if a person were asked and answered at once: a person did so earlier.
     fn answer<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         digest: Digest,
         answer: ApprovalAnswer,
         rule: Option<RuleId>,
     ) -> Result<ClientRequestOutcome, StoreError> {
-        let (now, by) = (desk.now, desk.actor());
+        let (now, by) = (unit.now, unit.actor());
         let approval = self.question(now, ApprovalState::Pending { expires_at: now + self.expiry });
-        approvals::insert(desk, &approval, "approval.requested", &[]);
-        self.file(desk, digest, rule);
+        approvals::insert(unit, &approval, "approval.requested", &[]);
+        self.file(unit, digest, rule);
         let valid_until = now + approval::validity(Millis::ZERO);
         let step = ApprovalMove::Approve { by: by.clone(), at: now, answer, valid_until };
-        let approval = approvals::shift(desk, approval, step, &HoldMoveReason::because(by, "allowance.used"))?;
+        let approval = approvals::shift(unit, approval, step, &HoldMoveReason::because(by, "allowance.used"))?;
         Ok(ClientRequestOutcome::Answered(self.filed(approval, rule)))
     }
 
@@ -252,11 +252,11 @@ impl SubmitClientRequest {
         }
     }
 
-    fn file<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>, digest: Digest, rule: Option<RuleId>) {
+    fn file<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>, digest: Digest, rule: Option<RuleId>) {
         let ClientApprovalRequest { client, session, action_type, title, preview, options, channel, place } =
             &self.request;
-        let expires_at = desk.now + self.expiry;
-        desk.write(
+        let expires_at = unit.now + self.expiry;
+        unit.write(
             FILE,
             params![
                 self.approval,
@@ -284,19 +284,19 @@ impl SubmitClientRequest {
 
 /// Refuses an approval of words other than the client's own.
 pub(crate) async fn refuse_other_words<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     id: ApprovalId,
     shown: Option<Digest>,
 ) -> Result<(), StoreError> {
     let Some(shown) = shown else { return Ok(()) };
-    let row = desk.row(DIGEST, params![id]).await?.ok_or(StoreError::NotFound { what: "request" })?;
+    let row = unit.row(DIGEST, params![id]).await?.ok_or(StoreError::NotFound { what: "request" })?;
     let known = row.of("requests").blob()?;
     if Digest::from_bytes(&known) == Some(shown) { Ok(()) } else { Err(StoreError::Conflict) }
 }
 
 /// Stores the words that a person wants instead.
-pub(crate) fn reword<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, id: ApprovalId, text: &str) {
-    desk.write_one(REWORD, params![id, text]);
+pub(crate) fn reword<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, id: ApprovalId, text: &str) {
+    unit.write_one(REWORD, params![id, text]);
 }
 
 pub(crate) struct GetClientRequest(pub ApprovalId);

@@ -145,9 +145,9 @@ impl std::fmt::Debug for KeepClientWrite {
 impl UseCase for KeepClientWrite {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let (now, node) = (desk.now, desk.node.clone());
-        desk.write(
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let (now, node) = (unit.now, unit.node.clone());
+        unit.write(
             KEEP,
             params![
                 self.call,
@@ -163,9 +163,9 @@ impl UseCase for KeepClientWrite {
             ],
         );
         let fact =
-            AuditFact::new("client_write.kept", desk.actor()).with("agent", &self.agent).with("files", self.kept);
+            AuditFact::new("client_write.kept", unit.actor()).with("agent", &self.agent).with("files", self.kept);
         let fact = fact.with("bytes", self.bytes).with("cannot_be_taken_back", self.not_kept);
-        desk.record(AuditFact { call: Some(self.call), ..fact });
+        unit.record(AuditFact { call: Some(self.call), ..fact });
         Ok(())
     }
 }
@@ -180,11 +180,11 @@ struct ReportClientWrite {
 impl UseCase for ReportClientWrite {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let now = desk.now;
-        desk.write_one(REPORT, params![self.call, self.version, self.files.as_slice(), now]);
-        let fact = AuditFact::new("client_write.reported", desk.actor());
-        desk.record(AuditFact { call: Some(self.call), ..fact });
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let now = unit.now;
+        unit.write_one(REPORT, params![self.call, self.version, self.files.as_slice(), now]);
+        let fact = AuditFact::new("client_write.reported", unit.actor());
+        unit.record(AuditFact { call: Some(self.call), ..fact });
         Ok(())
     }
 }
@@ -197,11 +197,11 @@ struct MarkClientWriteUndone {
 impl UseCase for MarkClientWriteUndone {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let missing = || StoreError::NotFound { what: "rollback point" };
-        let row = desk.row(LOCKED, params![self.call]).await?.map(decode).transpose()?.ok_or_else(missing)?;
+        let row = unit.row(LOCKED, params![self.call]).await?.map(decode).transpose()?.ok_or_else(missing)?;
         if row.state == ClientWriteState::Kept {
-            end(desk, &row, ClientWriteState::Undone, self.by.clone());
+            end(unit, &row, ClientWriteState::Undone, self.by.clone());
         }
         Ok(())
     }
@@ -214,23 +214,23 @@ struct ExpireDueClientWrites {
 impl UseCase for ExpireDueClientWrites {
     type Out = Vec<CallId>;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<CallId>, StoreError> {
-        let (now, node) = (desk.now, desk.node.clone());
-        let rows = desk.rows(OVER, params![now, node.as_str(), self.limit]).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Vec<CallId>, StoreError> {
+        let (now, node) = (unit.now, unit.node.clone());
+        let rows = unit.rows(OVER, params![now, node.as_str(), self.limit]).await?;
         let rows = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
         for row in &rows {
-            let by = desk.actor();
-            end(desk, row, ClientWriteState::Expired, by);
+            let by = unit.actor();
+            end(unit, row, ClientWriteState::Expired, by);
         }
-        desk.write(FORGET, params![now - KEPT, node.as_str()]);
+        unit.write(FORGET, params![now - KEPT, node.as_str()]);
         Ok(rows.into_iter().map(|row| row.call).collect())
     }
 }
 
-fn end<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, row: &ClientWrite, state: ClientWriteState, by: Actor) {
-    desk.write_one(END, params![row.call, row.version, state.word()]);
+fn end<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, row: &ClientWrite, state: ClientWriteState, by: Actor) {
+    unit.write_one(END, params![row.call, row.version, state.word()]);
     let fact = AuditFact::new(format!("client_write.{}", state.word()), by).with("agent", &row.agent);
-    desk.record(AuditFact { call: Some(row.call), ..fact });
+    unit.record(AuditFact { call: Some(row.call), ..fact });
 }
 
 struct GetClientWrite(CallId);

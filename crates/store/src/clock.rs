@@ -35,18 +35,18 @@ struct RepairClock {
 impl UseCase for RepairClock {
     type Out = ClockRepair;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<ClockRepair, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<ClockRepair, StoreError> {
         // SECURITY: an agent could use it to end waiting times early.
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
-        let seen = GetLatestSeenTime.run(desk.tx()).await?.unwrap_or(self.now);
-        let row = desk.row(AHEAD, params![self.now]).await?.ok_or(StoreError::NotFound { what: "count" })?;
+        let seen = GetLatestSeenTime.run(unit.tx()).await?.unwrap_or(self.now);
+        let row = unit.row(AHEAD, params![self.now]).await?.ok_or(StoreError::NotFound { what: "count" })?;
         let ahead = row.of("holds").count()?;
         let fact = AuditFact::new("clock.repaired", self.by.clone());
-        desk.record(fact.with("seen", seen).with("now", self.now).with("writes_ahead", ahead));
-        desk.set_time(self.now);
-        desk.write(SET_BACK, params![self.now]);
+        unit.record(fact.with("seen", seen).with("now", self.now).with("writes_ahead", ahead));
+        unit.set_time(self.now);
+        unit.write(SET_BACK, params![self.now]);
         Ok(ClockRepair { seen, now: self.now, ahead })
     }
 }

@@ -82,26 +82,26 @@ pub struct BeginConnection {
 impl UseCase for BeginConnection {
     type Out = ServiceConnection;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<ServiceConnection, StoreError> {
-        let all = desk.rows(ALL_LOCKED, params![]).await?.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<ServiceConnection, StoreError> {
+        let all = unit.rows(ALL_LOCKED, params![]).await?.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
         let taken = |other: &&ServiceConnection| {
             other.name != self.name && other.service == self.service && other.state != ConnectionState::Disconnected
         };
         if all.iter().any(|other| taken(&other)) {
             return Err(StoreError::Conflict);
         }
-        let (now, endpoints) = (desk.now, self.endpoints.to_string());
+        let (now, endpoints) = (unit.now, self.endpoints.to_string());
         let (name, adapter, account) = (&self.name, self.adapter.as_str(), self.account.as_deref());
         let before = all.into_iter().find(|one| one.name == self.name);
         let (state, version) = match &before {
             None => {
-                desk.write_one(BEGIN, params![name, adapter, &self.service, account, endpoints, now]);
+                unit.write_one(BEGIN, params![name, adapter, &self.service, account, endpoints, now]);
                 (ConnectionState::Connecting, 1)
             }
             Some(before) => {
                 let state = before.state.apply(ConnectionStep::Begin).map_err(|_| StoreError::Conflict)?;
                 let word = state.as_str();
-                desk.write_one(
+                unit.write_one(
                     AGAIN,
                     params![name, adapter, &self.service, account, endpoints, word, now, before.version],
                 );
@@ -109,7 +109,7 @@ impl UseCase for BeginConnection {
             }
         };
         let fact = AuditFact::new("connection.begun", self.by.clone()).with("connection", name);
-        desk.record(fact.with("adapter", &self.adapter).with("service", &self.service));
+        unit.record(fact.with("adapter", &self.adapter).with("service", &self.service));
         Ok(ServiceConnection {
             name: name.clone(),
             adapter: self.adapter.clone(),
@@ -164,8 +164,8 @@ impl MovedConnection {
 impl UseCase for MoveConnection {
     type Out = MovedConnection;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<MovedConnection, StoreError> {
-        let all = desk.rows(ALL_LOCKED, params![]).await?.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<MovedConnection, StoreError> {
+        let all = unit.rows(ALL_LOCKED, params![]).await?.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
         let missing = StoreError::NotFound { what: "connection" };
         let before = all.into_iter().find(|one| one.name == self.name).ok_or(missing)?;
         let from = before.state;
@@ -173,9 +173,9 @@ impl UseCase for MoveConnection {
         if from == to && self.account.is_none() {
             return Ok(MovedConnection { now: before, from });
         }
-        let now = desk.now;
+        let now = unit.now;
         let since = if from == to { before.since } else { now };
-        desk.write_one(
+        unit.write_one(
             MOVE,
             params![
                 &self.name,
@@ -200,14 +200,14 @@ impl UseCase for MoveConnection {
             return Ok(MovedConnection { now: moved, from });
         }
         let fact = AuditFact::new("connection.moved", self.by.clone()).with("connection", &self.name);
-        desk.record(fact.with("from", from).with("to", to));
+        unit.record(fact.with("from", from).with("to", to));
         if to == ConnectionState::NeedsReauth {
             let body = serde_json::json!({
                 "connection": self.name, "service": moved.service, "reason": self.reason,
                 "text": format!("{} has to be connected again", self.name),
             });
             let (topic, severity) = ("connection.needs_reauth".to_owned(), MessageSeverity::Critical);
-            outbox::put(desk, &OutboxMessage { id: self.message, topic, severity, body });
+            outbox::put(unit, &OutboxMessage { id: self.message, topic, severity, body });
         }
         Ok(MovedConnection { now: moved, from })
     }

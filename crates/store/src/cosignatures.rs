@@ -53,9 +53,9 @@ struct KeepCosignature {
 impl UseCase for KeepCosignature {
     type Out = ();
     /// Writes no audit entry: it is about the audit log, and would need a cosignature itself.
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let now = desk.now;
-        desk.write(KEEP, params![&self.log, self.witness.as_str(), self.size, self.line.as_str(), now]);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let now = unit.now;
+        unit.write(KEEP, params![&self.log, self.witness.as_str(), self.size, self.line.as_str(), now]);
         Ok(())
     }
 }

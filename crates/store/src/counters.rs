@@ -45,13 +45,13 @@ const TURN: &str = "SELECT weight FROM counters WHERE kind = 'turn' AND agent = 
 const FIRST_TURN: &str = "INSERT INTO counters (kind, agent, name, slot, weight) VALUES ('turn', ?1, '', 0, 0)";
 
 /// Waits until no other node admits anything of this agent. Returns whether its latch still has to be made.
-pub(crate) async fn take_turn<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, agent: &AgentName) -> Result<bool, StoreError> {
-    Ok(T::IS_SHARED && desk.row(TURN, params![agent]).await?.is_none())
+pub(crate) async fn take_turn<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, agent: &AgentName) -> Result<bool, StoreError> {
+    Ok(T::IS_SHARED && unit.row(TURN, params![agent]).await?.is_none())
 }
 
 /// Makes the latch. If two nodes do it at once, they collide on its key, and one of them starts over.
-pub(crate) fn make_latch<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, agent: &AgentName) {
-    desk.write(FIRST_TURN, params![agent]);
+pub(crate) fn make_latch<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, agent: &AgentName) {
+    unit.write(FIRST_TURN, params![agent]);
 }
 
 /// The query of [`take_turn`], made early.
@@ -70,18 +70,18 @@ pub(crate) struct WindowCounter<'a> {
 
 impl WindowCounter<'_> {
     /// Its current value.
-    pub async fn used<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<u32, StoreError> {
-        let oldest = self.window.oldest_slot(desk.now);
-        let row = desk.row(USED, params![self.kind, self.agent, self.name, oldest]).await?;
+    pub async fn used<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<u32, StoreError> {
+        let oldest = self.window.oldest_slot(unit.now);
+        let row = unit.row(USED, params![self.kind, self.agent, self.name, oldest]).await?;
         row.ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
     }
 
     /// When its oldest part is forgotten; now if it is empty.
-    pub async fn forgets<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<UtcMillis, StoreError> {
-        let oldest = self.window.oldest_slot(desk.now);
-        let row = desk.row(OLDEST, params![self.kind, self.agent, self.name, oldest]).await?;
+    pub async fn forgets<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<UtcMillis, StoreError> {
+        let oldest = self.window.oldest_slot(unit.now);
+        let row = unit.row(OLDEST, params![self.kind, self.agent, self.name, oldest]).await?;
         let slot = row.map(|row| row.of("counters").maybe_int()).transpose()?.flatten();
-        Ok(slot.map_or(desk.now, |slot| self.window.forgotten_at(slot)))
+        Ok(slot.map_or(unit.now, |slot| self.window.forgotten_at(slot)))
     }
 
     /// The query of [`WindowCounter::used`], made early.
@@ -93,9 +93,9 @@ impl WindowCounter<'_> {
     }
 
     /// Adds weight at the current time.
-    pub fn bump<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>, weight: u32) {
-        let row = self.bumped(desk.now, weight);
-        desk.write(BUMP, row);
+    pub fn bump<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>, weight: u32) {
+        let row = self.bumped(unit.now, weight);
+        unit.write(BUMP, row);
     }
 
     /// The row for [`BUMP`].
@@ -109,33 +109,33 @@ impl WindowCounter<'_> {
 
 /// Gives the weight of a write back to its batch window, because it never left and never will. Calls that the caller
 /// carries out itself were not counted.
-pub(crate) fn give_back<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: &Hold) {
+pub(crate) fn give_back<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, hold: &Hold) {
     if hold.action.is_carried_out_by_caller() {
         return;
     }
     let (slot, until) = (hold.admitted_at.as_millis(), hold.admitted_at + NEVER_LEFT_FOR);
-    desk.write(BUMP, params![NEVER_LEFT, hold.agent(), &hold.service, slot, hold.weight, until]);
+    unit.write(BUMP, params![NEVER_LEFT, hold.agent(), &hold.service, slot, hold.weight, until]);
 }
 
 /// The weight in a batch window that was given back.
 pub(crate) async fn count_given_back<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     (agent, service): (&AgentName, &ServiceName),
     window: &SlidingWindow,
 ) -> Result<u32, StoreError> {
-    let oldest = window.oldest_moment(desk.now);
-    let row = desk.row(USED, params![NEVER_LEFT, agent, service, oldest]).await?;
+    let oldest = window.oldest_moment(unit.now);
+    let row = unit.row(USED, params![NEVER_LEFT, agent, service, oldest]).await?;
     row.ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
 }
 
 /// The current sum of the counters of one kind, over all agents.
 pub(crate) async fn used_by_all<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     kind: &'static str,
     window: &SlidingWindow,
 ) -> Result<u32, StoreError> {
-    let oldest = window.oldest_slot(desk.now);
-    let row = desk.row(USED_BY_ALL, params![kind, oldest]).await?;
+    let oldest = window.oldest_slot(unit.now);
+    let row = unit.row(USED_BY_ALL, params![kind, oldest]).await?;
     row.ok_or(StoreError::NotFound { what: "counter" })?.of("counters").count()
 }
 

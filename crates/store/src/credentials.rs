@@ -192,26 +192,26 @@ without_the_hash! {
 }
 
 /// Signals to every node that keys or agents have changed.
-pub(crate) fn bump_key_generation<T: StoreTx>(desk: &mut UnitOfWork<'_, T>) {
-    desk.write_one(MOVED, params![]);
+pub(crate) fn bump_key_generation<T: StoreTx>(unit: &mut UnitOfWork<'_, T>) {
+    unit.write_one(MOVED, params![]);
 }
 
 /// Revokes every key of an agent that is still valid.
 pub(crate) async fn revoke_all_of<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     agent: &AgentName,
     by: &Actor,
 ) -> Result<(), StoreError> {
-    for row in desk.rows(LIVE_OF_AGENT, params![agent]).await? {
-        revoke(desk, &decode(row)?, by);
+    for row in unit.rows(LIVE_OF_AGENT, params![agent]).await? {
+        revoke(unit, &decode(row)?, by);
     }
     Ok(())
 }
 
-fn revoke<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, key: &AccessKey, by: &Actor) {
-    let now = desk.now;
-    desk.write(REVOKE, params![key.id, now, by]);
-    desk.record(fact("key.revoked", by, key.id, &key.kind));
+fn revoke<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, key: &AccessKey, by: &Actor) {
+    let now = unit.now;
+    unit.write(REVOKE, params![key.id, now, by]);
+    unit.record(fact("key.revoked", by, key.id, &key.kind));
 }
 
 /// The audit fact about a key: its id and its owner, never its hash.
@@ -223,7 +223,7 @@ fn fact(what: &str, by: &Actor, id: KeyId, kind: &AccessKeyKind) -> AuditFact {
     }
 }
 
-fn place<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, key: &AccessKey) {
+fn place<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, key: &AccessKey) {
     let params = params![
         key.id,
         key.kind.word(),
@@ -235,7 +235,7 @@ fn place<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, key: &AccessKey) {
         &key.created_by,
         key.expires_at,
     ];
-    desk.write(ISSUE, params);
+    unit.write(ISSUE, params);
 }
 
 /// SECURITY: an agent that could issue or revoke keys could become, or silence, anyone.
@@ -249,25 +249,25 @@ fn refuse_agents(by: &Actor) -> Result<(), StoreError> {
 impl UseCase for IssueKey {
     type Out = AccessKey;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<AccessKey, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<AccessKey, StoreError> {
         refuse_agents(&self.by)?;
         if let Some(name) = self.kind.agent() {
-            agents::present(desk, name).await?;
+            agents::present(unit, name).await?;
         }
         let key = AccessKey {
             id: self.id,
             kind: self.kind.clone(),
             label: self.label.clone(),
             hash: self.hash,
-            created_at: desk.now,
+            created_at: unit.now,
             created_by: self.by.clone(),
             expires_at: self.expires_at,
             revoked_at: None,
             revoked_by: None,
         };
-        place(desk, &key);
-        bump_key_generation(desk);
-        desk.record(fact("key.issued", &self.by, key.id, &key.kind));
+        place(unit, &key);
+        bump_key_generation(unit);
+        unit.record(fact("key.issued", &self.by, key.id, &key.kind));
         Ok(key)
     }
 }
@@ -280,48 +280,48 @@ struct RevokeKey {
 impl UseCase for RevokeKey {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         refuse_agents(&self.by)?;
-        let key = locked(desk, self.id).await?;
+        let key = locked(unit, self.id).await?;
         if key.revoked_at.is_none() {
-            revoke(desk, &key, &self.by);
-            bump_key_generation(desk);
+            revoke(unit, &key, &self.by);
+            bump_key_generation(unit);
         }
         Ok(())
     }
 }
 
-async fn locked<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, id: KeyId) -> Result<AccessKey, StoreError> {
-    desk.row(ONE, params![id]).await?.map(decode).transpose()?.ok_or(StoreError::NotFound { what: "key" })
+async fn locked<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, id: KeyId) -> Result<AccessKey, StoreError> {
+    unit.row(ONE, params![id]).await?.map(decode).transpose()?.ok_or(StoreError::NotFound { what: "key" })
 }
 
 impl UseCase for RotateKey {
     type Out = AccessKey;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<AccessKey, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<AccessKey, StoreError> {
         refuse_agents(&self.by)?;
-        let old = locked(desk, self.old).await?;
+        let old = locked(unit, self.old).await?;
         // A key that is no longer valid has no successor: someone ended it on purpose.
-        if !old.is_live(desk.now) {
+        if !old.is_live(unit.now) {
             return Err(StoreError::NotFound { what: "key" });
         }
         if let Some(name) = old.kind.agent() {
-            agents::present(desk, name).await?;
+            agents::present(unit, name).await?;
         }
         let key = AccessKey {
             id: self.new,
             hash: self.hash,
-            created_at: desk.now,
+            created_at: unit.now,
             created_by: self.by.clone(),
             expires_at: self.expires_at,
             ..old.clone()
         };
         // Rotating never makes the old key valid for longer than before.
         let end = old.expires_at.map_or(self.keep_old_until, |end| end.min(self.keep_old_until));
-        desk.write(EXPIRE, params![old.id, end]);
-        place(desk, &key);
-        bump_key_generation(desk);
-        desk.record(fact("key.rotated", &self.by, key.id, &key.kind).with("old", old.id));
+        unit.write(EXPIRE, params![old.id, end]);
+        place(unit, &key);
+        bump_key_generation(unit);
+        unit.record(fact("key.rotated", &self.by, key.id, &key.kind).with("old", old.id));
         Ok(key)
     }
 }

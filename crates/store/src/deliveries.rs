@@ -117,17 +117,17 @@ struct OpenDelivery {
 
 impl UseCase for OpenDelivery {
     type Out = ApprovalDelivery;
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<ApprovalDelivery, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<ApprovalDelivery, StoreError> {
         let ApprovalDelivery { approval, channel, place, .. } = &self.delivery;
-        let rows = desk.rows(OF_APPROVAL, params![*approval]).await?;
+        let rows = unit.rows(OF_APPROVAL, params![*approval]).await?;
         let before = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
         let same = |known: &&ApprovalDelivery| known.channel == *channel && known.place == *place;
         let attempt = before.iter().filter(same).map(|known| known.attempt + 1).max().unwrap_or(0);
-        let now = desk.now;
+        let now = unit.now;
         let (items, card) = (self.delivery.items, self.delivery.card);
         let mut row = params![*approval, channel.as_str(), place.as_str(), attempt, self.secret.as_slice(), now];
         row.extend(params![items, card, self.delivery.proposal]);
-        desk.write(OPEN, row);
+        unit.write(OPEN, row);
         Ok(ApprovalDelivery { attempt, opened_at: now, ..self.delivery.clone() })
     }
 }
@@ -149,37 +149,37 @@ struct UpdateDelivery {
 
 impl UseCase for UpdateDelivery {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let ApprovalDelivery { approval, channel, place, attempt, .. } = &self.delivery;
-        let now = desk.now;
+        let now = unit.now;
         let mut params = params![*approval, channel.as_str(), place.as_str(), *attempt];
         match &self.step {
             DeliveryStep::Sent(message) => {
                 params.extend(params![message.as_str(), now]);
-                desk.write(SENT, params);
-                let mut fact = AuditFact::new("approval.shown", desk.actor()).with("channel", channel);
+                unit.write(SENT, params);
+                let mut fact = AuditFact::new("approval.shown", unit.actor()).with("channel", channel);
                 fact.approval = Some(*approval);
-                desk.record(fact);
+                unit.record(fact);
             }
             DeliveryStep::Shown(word) => {
                 params.extend(params![word.as_str()]);
-                desk.write(SHOWN, params);
+                unit.write(SHOWN, params);
             }
             // A refusal is final, so it is recorded; a failure that is retried is not.
             DeliveryStep::Refused(reason) => {
                 params.extend(params!["refused", reason.as_str(), None::<UtcMillis>]);
-                desk.write(NOT_TAKEN, params);
-                let mut fact = AuditFact::new("approval.not_shown", desk.actor()).with("channel", channel);
+                unit.write(NOT_TAKEN, params);
+                let mut fact = AuditFact::new("approval.not_shown", unit.actor()).with("channel", channel);
                 fact.approval = Some(*approval);
-                desk.record(fact);
+                unit.record(fact);
             }
             DeliveryStep::Later { reason, next_at } => {
                 params.extend(params!["failed", reason.as_str(), *next_at]);
-                desk.write(NOT_TAKEN, params);
+                unit.write(NOT_TAKEN, params);
             }
             DeliveryStep::Reminded => {
                 params.extend(params![now]);
-                desk.write(REMINDED, params);
+                unit.write(REMINDED, params);
             }
         }
         Ok(())
@@ -195,12 +195,12 @@ struct ClaimOutboxMessage {
 
 impl UseCase for ClaimOutboxMessage {
     type Out = bool;
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
-        let Some(row) = desk.row(TRIES, params![self.id]).await? else { return Ok(false) };
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
+        let Some(row) = unit.row(TRIES, params![self.id]).await? else { return Ok(false) };
         if row.of("outbox").count::<u32>()? != self.attempts {
             return Ok(false);
         }
-        desk.write_one(TAKE, params![self.id, self.attempts, self.until]);
+        unit.write_one(TAKE, params![self.id, self.attempts, self.until]);
         Ok(true)
     }
 }
@@ -255,10 +255,10 @@ struct SetChannelMark {
 
 impl UseCase for SetChannelMark {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        desk.write(SET_MARK, params![self.channel.as_str(), self.mark.as_str()]);
-        let old = desk.now - REMEMBERED;
-        desk.write(FORGET, params![old]);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        unit.write(SET_MARK, params![self.channel.as_str(), self.mark.as_str()]);
+        let old = unit.now - REMEMBERED;
+        unit.write(FORGET, params![old]);
         Ok(())
     }
 }
@@ -284,13 +284,13 @@ struct RecordChannelNews {
 
 impl UseCase for RecordChannelNews {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let now = desk.now;
-        desk.write(HEAR, params![self.channel.as_str(), self.news.as_str(), now]);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let now = unit.now;
+        unit.write(HEAR, params![self.channel.as_str(), self.news.as_str(), now]);
         if let Some(why) = self.refused {
-            let mut fact = AuditFact::new("channel.refused", desk.actor()).with("channel", &self.channel);
+            let mut fact = AuditFact::new("channel.refused", unit.actor()).with("channel", &self.channel);
             fact.code = Some(why.to_owned());
-            desk.record(fact);
+            unit.record(fact);
         }
         Ok(())
     }

@@ -112,25 +112,25 @@ struct EgressStateRow {
 }
 
 impl EgressStateRow {
-    async fn find<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, connection: &ConnectionName) -> Result<Self, StoreError> {
-        match desk.row(LOCKED, params![connection.as_str()]).await? {
+    async fn find<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, connection: &ConnectionName) -> Result<Self, StoreError> {
+        match unit.row(LOCKED, params![connection.as_str()]).await? {
             Some(row) => decode(row).map(|(_, line)| line),
             None => Ok(Self { version: None, burned: 0, told: false, breaker: Breaker::default() }),
         }
     }
 
-    fn keep<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>, connection: &ConnectionName) {
+    fn keep<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>, connection: &ConnectionName) {
         let Breaker { refusals, opened, open_until, probe_until } = self.breaker;
         let told = u32::from(self.told);
         match self.version {
             None => {
                 let row = params![connection.as_str(), self.burned, told, refusals, opened, open_until, probe_until];
-                desk.write(FIRST, row);
+                unit.write(FIRST, row);
             }
             Some(version) => {
                 let row =
                     params![connection.as_str(), version, self.burned, told, refusals, opened, open_until, probe_until];
-                desk.write_one(NEXT, row);
+                unit.write_one(NEXT, row);
             }
         }
     }
@@ -158,21 +158,21 @@ async fn counted<T: StoreTx>(
 impl UseCase for TakeEgressQuota {
     type Out = EgressQuotaOutcome;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<EgressQuotaOutcome, StoreError> {
-        let (now, connection) = (desk.now, &self.connection);
-        let mut line = EgressStateRow::find(desk, connection).await?;
-        let given_back = self.give_back(desk).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<EgressQuotaOutcome, StoreError> {
+        let (now, connection) = (unit.now, &self.connection);
+        let mut line = EgressStateRow::find(unit, connection).await?;
+        let given_back = self.give_back(unit).await?;
         line.burned = line.burned.saturating_sub(given_back);
         let breaker = match line.breaker.pass(&self.breaker, now) {
             Ok(breaker) => breaker,
             Err(stop) => {
                 if given_back > 0 {
-                    line.keep(desk, connection);
+                    line.keep(unit, connection);
                 }
                 return Ok(EgressQuotaOutcome::Refused { stop, again: again(stop, None) });
             }
         };
-        let mut counted = counted(desk.tx(), connection, now, line.burned).await?;
+        let mut counted = counted(unit.tx(), connection, now, line.burned).await?;
         counted.without(self.unused.map_or(0, |unused| unused.taken_at), given_back, now);
         let wanted = if breaker.is_closed() { self.wanted } else { 1 };
         let many = match check_limits(&self.limits, &counted.used, wanted) {
@@ -181,20 +181,20 @@ impl UseCase for TakeEgressQuota {
                 let tells = stop == ThrottleReason::Burn && !line.told;
                 line.told |= tells;
                 if tells || given_back > 0 {
-                    line.keep(desk, connection);
+                    line.keep(unit, connection);
                 }
                 if tells {
-                    tell(desk, self.message, "egress.burned", MessageSeverity::Critical, connection);
+                    tell(unit, self.message, "egress.burned", MessageSeverity::Critical, connection);
                 }
                 return Ok(EgressQuotaOutcome::Refused { stop, again: again(stop, Some(&counted)) });
             }
         };
         line.burned = line.burned.saturating_add(u64::from(many));
         line.breaker = breaker;
-        line.keep(desk, connection);
+        line.keep(unit, connection);
         let second = now.as_seconds();
-        desk.write(BUMP, params![connection.as_str(), second, many]);
-        desk.write(FORGET, params![connection.as_str(), second - HOUR]);
+        unit.write(BUMP, params![connection.as_str(), second, many]);
+        unit.write(FORGET, params![connection.as_str(), second - HOUR]);
         Ok(EgressQuotaOutcome::Granted { many, breaker, taken_at: second })
     }
 }
@@ -204,17 +204,17 @@ impl TakeEgressQuota {
     ///
     /// Counts that a person has reset, or that are too old, no longer exist: then nothing is subtracted, so that never
     /// fewer requests are counted than were made.
-    async fn give_back<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<u64, StoreError> {
+    async fn give_back<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<u64, StoreError> {
         let Some(UnusedEgressQuota { taken_at, many }) = self.unused.filter(|unused| unused.many > 0) else {
             return Ok(0);
         };
         let slot = params![self.connection.as_str(), taken_at];
-        let Some(row) = desk.row(SLOT, slot).await? else { return Ok(0) };
+        let Some(row) = unit.row(SLOT, slot).await? else { return Ok(0) };
         let used: u64 = row.of("egress_counters").count()?;
         if used < u64::from(many) {
             return Ok(0);
         }
-        desk.write(GIVE_BACK, params![self.connection.as_str(), taken_at, many]);
+        unit.write(GIVE_BACK, params![self.connection.as_str(), taken_at, many]);
         Ok(u64::from(many))
     }
 }
@@ -243,16 +243,16 @@ fn again(stop: ThrottleReason, counted: Option<&EgressUse>) -> Option<UtcMillis>
 }
 
 fn tell<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     id: MessageId,
     topic: &str,
     severity: MessageSeverity,
     connection: &ConnectionName,
 ) {
     let body = json!({"connection": connection});
-    outbox::put(desk, &OutboxMessage { id, topic: topic.into(), severity, body });
-    let by = desk.actor();
-    desk.record(AuditFact::new(topic, by).with("connection", connection).with("message", id));
+    outbox::put(unit, &OutboxMessage { id, topic: topic.into(), severity, body });
+    let by = unit.actor();
+    unit.record(AuditFact::new(topic, by).with("connection", connection).with("message", id));
 }
 
 /// The response of the service.
@@ -275,9 +275,9 @@ pub struct RecordServiceReply {
 impl UseCase for RecordServiceReply {
     type Out = Breaker;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Breaker, StoreError> {
-        let (now, connection) = (desk.now, &self.connection);
-        let mut line = EgressStateRow::find(desk, connection).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Breaker, StoreError> {
+        let (now, connection) = (unit.now, &self.connection);
+        let mut line = EgressStateRow::find(unit, connection).await?;
         let before = line.breaker;
         line.breaker = match self.status {
             Some(status) => {
@@ -289,12 +289,12 @@ impl UseCase for RecordServiceReply {
         if line.breaker == before {
             return Ok(before);
         }
-        line.keep(desk, connection);
+        line.keep(unit, connection);
         if line.breaker.opened > before.opened {
-            tell(desk, self.message, "egress.opened", MessageSeverity::Warning, connection);
+            tell(unit, self.message, "egress.opened", MessageSeverity::Warning, connection);
         } else if before.opened > 0 && line.breaker.is_closed() {
-            let by = desk.actor();
-            desk.record(AuditFact::new("egress.closed", by).with("connection", connection));
+            let by = unit.actor();
+            unit.record(AuditFact::new("egress.closed", by).with("connection", connection));
         }
         Ok(line.breaker)
     }
@@ -308,15 +308,15 @@ struct ResetEgress {
 impl UseCase for ResetEgress {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
-        let line = EgressStateRow::find(desk, &self.connection).await?;
+        let line = EgressStateRow::find(unit, &self.connection).await?;
         let fresh = EgressStateRow { version: line.version, burned: 0, told: false, breaker: Breaker::default() };
-        fresh.keep(desk, &self.connection);
-        desk.write(FORGET, params![self.connection.as_str(), i64::MAX]);
-        desk.record(AuditFact::new("egress.reset", self.by.clone()).with("connection", &self.connection));
+        fresh.keep(unit, &self.connection);
+        unit.write(FORGET, params![self.connection.as_str(), i64::MAX]);
+        unit.record(AuditFact::new("egress.reset", self.by.clone()).with("connection", &self.connection));
         Ok(())
     }
 }

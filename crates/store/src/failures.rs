@@ -31,16 +31,16 @@ pub struct AttemptFailure {
 }
 
 /// Stores that an attempt of a write failed.
-pub(crate) fn keep<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: &Hold, code: &str, service_words: Option<&str>) {
-    let now = desk.now;
-    desk.write(KEEP, params![hold.id, hold.attempts, code, service_words, now]);
+pub(crate) fn keep<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, hold: &Hold, code: &str, service_words: Option<&str>) {
+    let now = unit.now;
+    unit.write(KEEP, params![hold.id, hold.attempts, code, service_words, now]);
 }
 
 /// Deletes the failure of earlier attempts: the write was carried out.
-pub(crate) fn forget<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: &Hold) {
+pub(crate) fn forget<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, hold: &Hold) {
     // Attempts start again at 1 when a person revives a write; the claim counter never does.
     if hold.epoch > 1 {
-        desk.write(FORGET, params![hold.id]);
+        unit.write(FORGET, params![hold.id]);
     }
 }
 

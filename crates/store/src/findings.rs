@@ -104,17 +104,17 @@ struct WithholdFinding {
 impl UseCase for WithholdFinding {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let one = &self.finding;
         let taints = match one.session {
-            Some(session) => match desk.row(SESSION, params![session]).await? {
+            Some(session) => match unit.row(SESSION, params![session]).await? {
                 Some(row) => row.of("sessions").maybe_time()?.is_none(),
                 None => false,
             },
             None => false,
         };
-        let now = desk.now;
-        desk.write(
+        let now = unit.now;
+        unit.write(
             INSERT,
             params![
                 one.id.bits(),
@@ -136,7 +136,7 @@ impl UseCase for WithholdFinding {
                 one.until,
             ],
         );
-        let mut fact = AuditFact::new("content.withheld", desk.actor())
+        let mut fact = AuditFact::new("content.withheld", unit.actor())
             .with("finding", one.id)
             .with("service", &one.service)
             .with("score", one.score)
@@ -147,18 +147,18 @@ impl UseCase for WithholdFinding {
         }
         fact.call = one.call;
         fact.code = Some("content.withheld".into());
-        desk.record(fact);
+        unit.record(fact);
         if let (Some(session), true) = (one.session, taints) {
-            desk.write(TAINT, params![session, now]);
+            unit.write(TAINT, params![session, now]);
             let mut fact =
-                AuditFact::new("session.tainted", desk.actor()).with("session", session).with("finding", one.id);
+                AuditFact::new("session.tainted", unit.actor()).with("session", session).with("finding", one.id);
             fact.code = Some("content.withheld".into());
-            desk.record(fact);
+            unit.record(fact);
         }
         let body =
             serde_json::json!({"finding": one.id, "service": one.service, "agent": one.agent, "score": one.score});
         let topic = "content.withheld".into();
-        outbox::put(desk, &OutboxMessage { id: self.message, topic, severity: MessageSeverity::Warning, body });
+        outbox::put(unit, &OutboxMessage { id: self.message, topic, severity: MessageSeverity::Warning, body });
         Ok(())
     }
 }
@@ -173,18 +173,18 @@ struct ReleaseFinding {
 impl UseCase for ReleaseFinding {
     type Out = WithheldFinding;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<WithheldFinding, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<WithheldFinding, StoreError> {
         // SECURITY: an agent must not release what is withheld from it.
         if matches!(self.by, Actor::Agent(_) | Actor::Node(_)) {
             return Err(StoreError::NotAPerson);
         }
         let missing = StoreError::NotFound { what: "finding" };
-        let mut one = desk.row(LOCKED, params![self.id.bits()]).await?.map(decode).transpose()?.ok_or(missing)?;
+        let mut one = unit.row(LOCKED, params![self.id.bits()]).await?.map(decode).transpose()?.ok_or(missing)?;
         if one.released.is_some() {
             return Ok(one);
         }
-        let now = desk.now;
-        desk.write_one(RELEASE, params![self.id.bits(), now, &self.by]);
+        let now = unit.now;
+        unit.write_one(RELEASE, params![self.id.bits(), now, &self.by]);
         let mut fact = AuditFact::new("content.released", self.by.clone())
             .with("finding", self.id)
             .with("service", &one.service)
@@ -193,7 +193,7 @@ impl UseCase for ReleaseFinding {
             fact = fact.with("note_bytes", self.note.len());
         }
         fact.call = one.call;
-        desk.record(fact);
+        unit.record(fact);
         one.released = Some((self.by.clone(), now));
         Ok(one)
     }
@@ -209,9 +209,9 @@ struct RewrapFindings {
 impl UseCase for RewrapFindings {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         for (id, wrapped) in &self.wrapped {
-            desk.write(REWRAP, params![id.bits(), self.from.as_str(), self.to.as_str(), wrapped.as_slice()]);
+            unit.write(REWRAP, params![id.bits(), self.from.as_str(), self.to.as_str(), wrapped.as_slice()]);
         }
         Ok(())
     }

@@ -117,10 +117,10 @@ pub(crate) struct PlaceFreeze {
 
 impl UseCase for PlaceFreeze {
     type Out = Vec<HoldId>;
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<HoldId>, StoreError> {
-        desk.rows(EVERYONE, params![]).await?;
-        let in_flight = in_flight(desk.tx(), &self.scope).await?;
-        self.place(desk);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Vec<HoldId>, StoreError> {
+        unit.rows(EVERYONE, params![]).await?;
+        let in_flight = in_flight(unit.tx(), &self.scope).await?;
+        self.place(unit);
         Ok(in_flight)
     }
 }
@@ -133,21 +133,21 @@ pub(crate) struct FreezeAllOnce {
 
 impl UseCase for FreezeAllOnce {
     type Out = bool;
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
-        let freezes = in_force(desk.tx()).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
+        let freezes = in_force(unit.tx()).await?;
         if freezes.iter().any(|freeze| freeze.scope == FreezeTarget::All && freeze.brake.is_none()) {
             return Ok(false);
         }
-        PlaceFreeze { scope: FreezeTarget::All, by: self.by.clone(), reason: self.reason.clone() }.place(desk);
+        PlaceFreeze { scope: FreezeTarget::All, by: self.by.clone(), reason: self.reason.clone() }.place(unit);
         Ok(true)
     }
 }
 
 impl PlaceFreeze {
-    pub fn place<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) {
-        let ((word, name), now) = (self.scope.words(), desk.now);
-        desk.write(FREEZE, params![word, name, &self.by, self.reason.as_str(), now]);
-        desk.record(AuditFact::new("freeze.placed", self.by.clone()).with("scope", &self.scope));
+    pub fn place<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) {
+        let ((word, name), now) = (self.scope.words(), unit.now);
+        unit.write(FREEZE, params![word, name, &self.by, self.reason.as_str(), now]);
+        unit.record(AuditFact::new("freeze.placed", self.by.clone()).with("scope", &self.scope));
     }
 }
 
@@ -156,8 +156,8 @@ pub(crate) struct PlaceFreezeNow(pub PlaceFreeze);
 
 impl UseCase for PlaceFreezeNow {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        self.0.place(desk);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        self.0.place(unit);
         Ok(())
     }
 }
@@ -167,9 +167,9 @@ pub(crate) struct ListUnstoppableWrites(pub FreezeTarget);
 
 impl UseCase for ListUnstoppableWrites {
     type Out = Vec<HoldId>;
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<HoldId>, StoreError> {
-        desk.rows(EVERYONE, params![]).await?;
-        in_flight(desk.tx(), &self.0).await
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Vec<HoldId>, StoreError> {
+        unit.rows(EVERYONE, params![]).await?;
+        in_flight(unit.tx(), &self.0).await
     }
 }
 
@@ -203,31 +203,31 @@ pub(crate) struct LiftFreeze {
 
 impl UseCase for LiftFreeze {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         // SECURITY: an agent may be the reason for the freeze.
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
         // SECURITY: only a decision about the database lifts the freeze that protects against it.
-        if self.scope == FreezeTarget::All && instance::is_suspected(desk.tx()).await? {
+        if self.scope == FreezeTarget::All && instance::is_suspected(unit.tx()).await? {
             return Err(StoreError::NeedsRecovery);
         }
-        let freezes = in_force(desk.tx()).await?;
+        let freezes = in_force(unit.tx()).await?;
         let mut these = freezes.iter().filter(|freeze| freeze.scope == self.scope).peekable();
         let braked = these.peek().map(|freeze| refusal(freeze));
         if !these.any(|freeze| freeze.brake.is_none()) {
             return Err(braked.unwrap_or(StoreError::NotFound { what: "freeze" }));
         }
-        self.lift(desk);
+        self.lift(unit);
         Ok(())
     }
 }
 
 impl LiftFreeze {
-    pub fn lift<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) {
+    pub fn lift<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) {
         let (word, name) = self.scope.words();
-        desk.write(UNFREEZE, params![word, name]);
-        desk.record(AuditFact::new("freeze.lifted", self.by.clone()).with("scope", &self.scope));
+        unit.write(UNFREEZE, params![word, name]);
+        unit.record(AuditFact::new("freeze.lifted", self.by.clone()).with("scope", &self.scope));
     }
 }
 
@@ -276,11 +276,11 @@ pub(crate) fn covering<'a>(freezes: &'a [Freeze], agent: &AgentName, service: &S
 }
 
 pub(crate) async fn refuse_if_frozen<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     agent: &AgentName,
     service: &ServiceName,
 ) -> Result<(), StoreError> {
-    let freezes = in_force(desk.tx()).await?;
+    let freezes = in_force(unit.tx()).await?;
     match covering(&freezes, agent, service) {
         Some(freeze) => Err(refusal(freeze)),
         None => Ok(()),

@@ -32,12 +32,12 @@ pub enum CancelHoldOutcome {
 impl UseCase for CancelHold {
     type Out = CancelHoldOutcome;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<CancelHoldOutcome, StoreError> {
-        let hold = holds::locked(desk, self.hold).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<CancelHoldOutcome, StoreError> {
+        let hold = holds::locked(unit, self.hold).await?;
         if is_strangers(&hold, &self.by) {
             return Err(StoreError::NotFound { what: "held write" });
         }
-        let step = HoldMove::Cancel { by: self.by.clone(), at: desk.now };
+        let step = HoldMove::Cancel { by: self.by.clone(), at: unit.now };
         if hold.state.clone().apply(step.clone()).is_err() {
             return Ok(CancelHoldOutcome::TooLate(hold));
         }
@@ -47,9 +47,9 @@ impl UseCase for CancelHold {
         };
         let why = HoldMoveReason::by(self.by.clone());
         if let Some(question) = question {
-            approvals::withdraw(desk, question, &why).await?;
+            approvals::withdraw(unit, question, &why).await?;
         }
-        holds::shift(desk, hold, [step], &why).map(CancelHoldOutcome::Stopped)
+        holds::shift(unit, hold, [step], &why).map(CancelHoldOutcome::Stopped)
     }
 }
 
@@ -94,16 +94,16 @@ const OF_AGENT: &str = stoppable!("h.agent = ?1 AND h.reverses IS NULL");
 impl UseCase for CancelServiceHolds {
     type Out = ServiceHoldsCancelled;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<ServiceHoldsCancelled, StoreError> {
-        let waiting = UnsentHolds::read(desk, OF_SERVICE, params![&self.service]).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<ServiceHoldsCancelled, StoreError> {
+        let waiting = UnsentHolds::read(unit, OF_SERVICE, params![&self.service]).await?;
         let mut on_their_way = Vec::new();
-        for row in desk.rows(ON_THEIR_WAY, params![&self.service]).await? {
+        for row in unit.rows(ON_THEIR_WAY, params![&self.service]).await? {
             on_their_way.push(HoldId::from_bits(row.of("holds").bits()?));
         }
         for hold in &on_their_way {
-            stop_orders::order(desk, *hold, &self.by);
+            stop_orders::order(unit, *hold, &self.by);
         }
-        let cancelled = waiting.stop(desk, &self.by, self.code)?;
+        let cancelled = waiting.stop(unit, &self.by, self.code)?;
         Ok(ServiceHoldsCancelled { cancelled, on_their_way })
     }
 }
@@ -116,16 +116,16 @@ pub(crate) struct UnsentHolds {
 
 impl UnsentHolds {
     /// All writes of an agent that have not left.
-    pub(crate) async fn of<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, agent: &AgentName) -> Result<Self, StoreError> {
-        Self::read(desk, OF_AGENT, params![agent]).await
+    pub(crate) async fn of<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, agent: &AgentName) -> Result<Self, StoreError> {
+        Self::read(unit, OF_AGENT, params![agent]).await
     }
 
     async fn read<T: StoreTx>(
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         sql: &'static str,
         params: Vec<SqlValue>,
     ) -> Result<Self, StoreError> {
-        let rows = desk.rows(sql, params).await?;
+        let rows = unit.rows(sql, params).await?;
         let holds = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
         let mut questions: Vec<Approval> = Vec::new();
         for hold in &holds {
@@ -136,7 +136,7 @@ impl UnsentHolds {
             if let Some(question) = question
                 && !questions.iter().any(|asked| asked.id == question)
             {
-                questions.push(approvals::locked(desk, question).await?);
+                questions.push(approvals::locked(unit, question).await?);
             }
         }
         Ok(Self { holds, questions })
@@ -145,22 +145,22 @@ impl UnsentHolds {
     /// Stops them, and withdraws the approval requests.
     pub(crate) fn stop<T: StoreTx>(
         self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         by: &Actor,
         code: &'static str,
     ) -> Result<Vec<HoldId>, StoreError> {
-        let (why, at) = (HoldMoveReason::because(by.clone(), code), desk.now);
+        let (why, at) = (HoldMoveReason::because(by.clone(), code), unit.now);
         let mut stopped = Vec::new();
         for hold in self.holds {
             stopped.push(hold.id);
-            holds::shift(desk, hold, [HoldMove::Cancel { by: by.clone(), at }], &why)?;
+            holds::shift(unit, hold, [HoldMove::Cancel { by: by.clone(), at }], &why)?;
         }
         for question in self.questions {
             // A card covers one agent at one service, so nothing is left on it to approve.
             if question.state.is_open() {
-                approvals::shift(desk, question, ApprovalMove::Withdraw { at }, &why)?;
+                approvals::shift(unit, question, ApprovalMove::Withdraw { at }, &why)?;
             } else {
-                approvals::withdraw_loaded(desk, question, &why)?;
+                approvals::withdraw_loaded(unit, question, &why)?;
             }
         }
         Ok(stopped)
@@ -185,18 +185,18 @@ pub(crate) struct ChangeHoldTiming {
 impl UseCase for ChangeHoldTiming {
     type Out = Hold;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Hold, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Hold, StoreError> {
         // SECURITY: an agent must not shorten the window in which people can stop it.
         match (&self.by, self.timing) {
             (Actor::Person(_) | Actor::Operator(_), HoldTiming::Longer(_) | HoldTiming::Now)
             | (Actor::Agent(_) | Actor::Node(_), HoldTiming::Longer(_)) => {}
             (Actor::Agent(_) | Actor::Node(_), HoldTiming::Now) => return Err(StoreError::NotAPerson),
         }
-        let hold = holds::locked(desk, self.hold).await?;
+        let hold = holds::locked(unit, self.hold).await?;
         if is_strangers(&hold, &self.by) {
             return Err(StoreError::NotFound { what: "held write" });
         }
-        let now = desk.now;
+        let now = unit.now;
         let step = match (self.timing, &hold.state) {
             (HoldTiming::Longer(span), HoldState::Held { not_before }) => {
                 HoldMove::Rehold { not_before: *not_before + span }
@@ -208,7 +208,7 @@ impl UseCase for ChangeHoldTiming {
         if matches!(hold.state, HoldState::Stale { .. }) {
             return Err(StoreError::NotOffered);
         }
-        holds::shift(desk, hold, [step], &HoldMoveReason::by(self.by.clone()))
+        holds::shift(unit, hold, [step], &HoldMoveReason::by(self.by.clone()))
     }
 }
 
@@ -253,33 +253,33 @@ pub enum HoldSettlement {
 impl UseCase for SettleHold {
     type Out = Hold;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Hold, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Hold, StoreError> {
         match &self.by {
             Actor::Person(_) | Actor::Operator(_) => {}
             Actor::Agent(_) | Actor::Node(_) => return Err(StoreError::NotAPerson),
         }
-        let hold = holds::locked(desk, self.hold).await?;
+        let hold = holds::locked(unit, self.hold).await?;
         if hold.version != self.version {
             return Err(StoreError::Conflict);
         }
-        let point = rollbacks::of_hold(desk, hold.id).await?;
-        let stop = stop_orders::stop_ordered_by(desk, hold.id).await?;
-        let (now, why) = (desk.now, HoldMoveReason::by(self.by.clone()));
+        let point = rollbacks::of_hold(unit, hold.id).await?;
+        let stop = stop_orders::stop_ordered_by(unit, hold.id).await?;
+        let (now, why) = (unit.now, HoldMoveReason::by(self.by.clone()));
         match (&self.word, &hold.state) {
             (HoldSettlement::Happened { evidence }, HoldState::NeedsHuman { .. } | HoldState::InDoubt { .. }) => {
-                holds::shift(desk, hold, [HoldMove::Complete { receipt: evidence.clone(), at: now }], &why)
+                holds::shift(unit, hold, [HoldMove::Complete { receipt: evidence.clone(), at: now }], &why)
             }
             // Allowed even before a lookup: a service that cannot be reached would keep it in doubt forever.
             (HoldSettlement::Again, HoldState::NeedsHuman { .. } | HoldState::InDoubt { .. }) => {
-                stop_orders::advance_or_stop(desk, hold, HoldMove::ProveAbsent { not_before: now }, (stop, &why))
+                stop_orders::advance_or_stop(unit, hold, HoldMove::ProveAbsent { not_before: now }, (stop, &why))
             }
             // The wait between two attempts ends now; the back-off continues from this attempt.
             (HoldSettlement::Again, HoldState::Ready { .. }) if stop.is_none() && hold.next_attempt_at().is_some() => {
-                holds::shift(desk, hold, [HoldMove::SendNow { now }], &why)
+                holds::shift(unit, hold, [HoldMove::SendNow { now }], &why)
             }
             // The service it was to be sent through was removed.
             (HoldSettlement::Again, _) if stop.is_some() => Err(StoreError::NotOffered),
-            (HoldSettlement::Again, HoldState::Dead { .. } | HoldState::Stale { .. }) => self.revive(desk, hold, &why),
+            (HoldSettlement::Again, HoldState::Dead { .. } | HoldState::Stale { .. }) => self.revive(unit, hold, &why),
             // Any other write is under way, or has ended: another approval request would compete with the first.
             (HoldSettlement::Happened { .. } | HoldSettlement::Again, state) => {
                 Err(IllegalMove::NoEdge { from: state.word(), attempted: "be settled" }.into())
@@ -290,7 +290,7 @@ impl UseCase for SettleHold {
                 let asked =
                     matches!(hold.state, HoldState::InDoubt { .. }).then(|| HoldMove::AskHuman { code: code() });
                 let steps = asked.into_iter().chain([HoldMove::GiveUp { code: code(), at: now }]);
-                holds::shift(desk, hold, steps, &HoldMoveReason::because(self.by.clone(), GIVEN_UP))
+                holds::shift(unit, hold, steps, &HoldMoveReason::because(self.by.clone(), GIVEN_UP))
             }
             // A write that was never tried is cancelled, not given up.
             (HoldSettlement::GiveUp, HoldState::Ready { .. }) if hold.next_attempt_at().is_none() => {
@@ -300,9 +300,9 @@ impl UseCase for SettleHold {
                 if let Some(point) = point
                     && point.is_captured()
                 {
-                    rollbacks::abandon(desk, point)?;
+                    rollbacks::abandon(unit, point)?;
                 }
-                holds::shift(desk, hold, [HoldMove::Discard { by: self.by.clone(), at: now }], &why)
+                holds::shift(unit, hold, [HoldMove::Discard { by: self.by.clone(), at: now }], &why)
             }
         }
     }
@@ -312,11 +312,11 @@ impl SettleHold {
     /// A new undo window for a dead or stale write, with a new approval if policy requires one.
     fn revive<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         hold: Hold,
         why: &HoldMoveReason,
     ) -> Result<Hold, StoreError> {
-        let not_before = desk.now + hold.delay;
+        let not_before = unit.now + hold.delay;
         let hold = Hold { attempts: 0, ..hold };
         match self.tier {
             Tier::Blocked => Err(StoreError::NotOffered),
@@ -324,14 +324,14 @@ impl SettleHold {
                 let (approval, message) = (self.approval, self.message);
                 let again =
                     AskApprovalAgain { approval, message, code: "hold.revived", expiry: self.expiry, reasons: &[] };
-                again.ask(desk, hold, self.by.clone())
+                again.ask(unit, hold, self.by.clone())
             }
             Tier::Autonomous | Tier::Notify => {
                 let step = match hold.state {
                     HoldState::Stale { .. } => HoldMove::Rehold { not_before },
                     _ => HoldMove::Revive { not_before },
                 };
-                holds::shift(desk, hold, [step], why)
+                holds::shift(unit, hold, [step], why)
             }
         }
     }

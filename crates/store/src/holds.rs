@@ -56,8 +56,8 @@ impl StoreQuery for GetHold {
 }
 
 /// One held write, locked for a move.
-pub(crate) async fn locked<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, id: HoldId) -> Result<Hold, StoreError> {
-    let row = desk.row(ONE_LOCKED, params![id]).await?;
+pub(crate) async fn locked<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, id: HoldId) -> Result<Hold, StoreError> {
+    let row = unit.row(ONE_LOCKED, params![id]).await?;
     row.map(decode).transpose()?.ok_or(StoreError::NotFound { what: "held write" })
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn locked_ahead(id: HoldId) -> PrefetchQuery {
 
 /// Moves a hold step by step, records each step, and returns the hold as it is now.
 pub(crate) fn shift<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     hold: Hold,
     steps: impl IntoIterator<Item = HoldMove>,
     why: &HoldMoveReason,
@@ -84,12 +84,12 @@ pub(crate) fn shift<T: StoreTx>(
         }
         hold.state = hold.state.apply(step)?;
         hold.version += 1;
-        record(desk, &hold, from, by, why);
+        record(unit, &hold, from, by, why);
     }
-    save(desk, &hold, before);
+    save(unit, &hold, before);
     // A cancelled write never leaves. The weight of a denied write is given back where the denial is handled.
     if matches!(hold.state, HoldState::Cancelled { .. }) {
-        counters::give_back(desk, &hold);
+        counters::give_back(unit, &hold);
     }
     Ok(hold)
 }
@@ -113,7 +113,7 @@ impl HoldMoveReason {
 
 /// Records one step as one entry.
 pub(crate) fn record<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     hold: &Hold,
     from: &str,
     by: &str,
@@ -132,25 +132,25 @@ pub(crate) fn record<T: StoreTx>(
         HoldState::AwaitingApproval { approval } => Some(*approval),
         _ => hold.consent,
     };
-    desk.record(fact);
+    unit.record(fact);
 }
 
 /// Binds a write to the current state of its objects. Only together with a new approval request about it.
-pub(crate) fn rebind<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: Hold, action: Action) -> Result<Hold, StoreError> {
+pub(crate) fn rebind<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, hold: Hold, action: Action) -> Result<Hold, StoreError> {
     // SECURITY: the call itself never changes; only the objects it acts on do.
     if action.asked_digest() != hold.action.asked_digest() {
         return Err(StoreError::Impossible { table: "contents", detail: "a write bound to another call" });
     }
     action_cache::keep(&action);
-    desk.write_one(REBOUND, params![hold.id, action.bytes()]);
+    unit.write_one(REBOUND, params![hold.id, action.bytes()]);
     Ok(Hold { action, ..hold })
 }
 
 /// Saves a moved hold over the version at which it was read.
-pub(crate) fn save<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: &Hold, before: u64) {
+pub(crate) fn save<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, hold: &Hold, before: u64) {
     let mut params = params![hold.id, before];
     params.extend(state_columns(hold));
-    desk.write_one(MOVED, params);
+    unit.write_one(MOVED, params);
 }
 
 /// The two rows of a new hold.
@@ -210,10 +210,10 @@ impl NewHold {
     }
 
     /// Adds both rows to the unit of work.
-    pub fn put<T: StoreTx>(self, desk: &mut UnitOfWork<'_, T>) {
+    pub fn put<T: StoreTx>(self, unit: &mut UnitOfWork<'_, T>) {
         action_cache::keep(&self.action);
-        desk.write(INSERT, self.hold);
-        desk.write(CONTENT, self.content);
+        unit.write(INSERT, self.hold);
+        unit.write(CONTENT, self.content);
     }
 }
 

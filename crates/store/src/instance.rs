@@ -170,13 +170,13 @@ struct BeginEpoch {
 
 impl UseCase for BeginEpoch {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let (node, now) = (desk.node.clone(), desk.now);
-        desk.write(FOUND, params![self.instance.as_str(), now]);
-        desk.write(BEGIN, params![&node, self.epoch]);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let (node, now) = (unit.node.clone(), unit.now);
+        unit.write(FOUND, params![self.instance.as_str(), now]);
+        unit.write(BEGIN, params![&node, self.epoch]);
         if let Some(kind) = self.note {
-            let fact = AuditFact::new(kind, desk.actor()).with("instance", &self.instance).with("epoch", self.epoch);
-            desk.record(fact);
+            let fact = AuditFact::new(kind, unit.actor()).with("instance", &self.instance).with("epoch", self.epoch);
+            unit.record(fact);
         }
         Ok(())
     }
@@ -195,9 +195,9 @@ impl UseCase for SuspectDatabase {
         true
     }
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
-        let (node, now) = (desk.node.clone(), desk.now);
-        let known = GetDatabaseFacts { node: node.clone(), logs: BTreeMap::new() }.run(desk.tx()).await?.suspicion;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
+        let (node, now) = (unit.node.clone(), unit.now);
+        let known = GetDatabaseFacts { node: node.clone(), logs: BTreeMap::new() }.run(unit.tx()).await?.suspicion;
         if known.is_some_and(|known| known.findings == self.findings) {
             return Ok(false);
         }
@@ -205,13 +205,13 @@ impl UseCase for SuspectDatabase {
             table: "recovery_nodes",
             detail: "findings that cannot be written",
         })?;
-        desk.write(SUSPECT, params![&node, now, findings]);
-        let mut fact = AuditFact::new("recovery.suspected", desk.actor());
+        unit.write(SUSPECT, params![&node, now, findings]);
+        let mut fact = AuditFact::new("recovery.suspected", unit.actor());
         fact.code = self.findings.first().map(|finding| finding.kind.code().to_owned());
         for (n, finding) in self.findings.iter().enumerate() {
             fact = fact.with(&format!("finding_{}", n + 1), finding);
         }
-        desk.record(fact);
+        unit.record(fact);
         let why: Vec<String> = self.findings.iter().map(ToString::to_string).collect();
         let body = serde_json::json!({
             "text": format!("The database was restored from a copy or changed: {}. Everything is frozen until an admin \
@@ -220,7 +220,7 @@ impl UseCase for SuspectDatabase {
             "node": node,
         });
         let topic = "recovery.suspected".into();
-        outbox::put(desk, &OutboxMessage { id: self.message, topic, severity: MessageSeverity::Critical, body });
+        outbox::put(unit, &OutboxMessage { id: self.message, topic, severity: MessageSeverity::Critical, body });
         Ok(true)
     }
 }
@@ -238,29 +238,29 @@ struct DecideDatabaseTrust {
 impl UseCase for DecideDatabaseTrust {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         // SECURITY: an agent may be the reason why the database was changed.
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
-        let (node, now) = (desk.node.clone(), desk.now);
+        let (node, now) = (unit.node.clone(), unit.now);
         let mut fact = match &self.accepted {
             Some((epoch, instance)) => {
-                desk.write(FOUND, params![instance.as_str(), now]);
-                desk.write(ACCEPT, params![&node, &self.formerly]);
-                desk.write(BEGIN, params![&node, *epoch]);
+                unit.write(FOUND, params![instance.as_str(), now]);
+                unit.write(ACCEPT, params![&node, &self.formerly]);
+                unit.write(BEGIN, params![&node, *epoch]);
                 let fact = AuditFact::new("recovery.accepted", self.by.clone());
                 fact.with("as", "restored_from_backup").with("epoch", epoch).with("instance", instance)
             }
             None => {
-                desk.write(INVESTIGATE, params![&node]);
+                unit.write(INVESTIGATE, params![&node]);
                 AuditFact::new("recovery.investigating", self.by.clone())
             }
         };
         for (n, finding) in self.findings.iter().enumerate() {
             fact = fact.with(&format!("finding_{}", n + 1), finding);
         }
-        desk.record(fact);
+        unit.record(fact);
         Ok(())
     }
 }
@@ -291,11 +291,11 @@ impl Store {
         logs: BTreeMap<NodeName, RememberedLog>,
     ) -> Result<DatabaseFacts, StoreError> {
         let facts = self.ask(GetDatabaseFacts { node, logs }).await?;
-        if let Some(ground) = self.ground() {
+        if let Some(acknowledged) = self.acknowledged() {
             facts
                 .logs
                 .iter()
-                .for_each(|(log, end)| ground.record_log_head(log, ChainHead { size: end.size, hash: end.hash }));
+                .for_each(|(log, end)| acknowledged.record_log_head(log, ChainHead { size: end.size, hash: end.hash }));
         }
         Ok(facts)
     }
@@ -304,18 +304,18 @@ impl Store {
     /// is done and nothing is read.
     #[must_use]
     pub fn missing_acknowledged(&self) -> Option<Vec<RecoveryFinding>> {
-        self.ground()?.missing()
+        self.acknowledged()?.missing()
     }
 
     /// Another server that has answered since the last call of this, and has lost nothing.
     #[must_use]
     pub fn take_server_change(&self) -> Option<ServerChange> {
-        self.ground()?.take_change()
+        self.acknowledged()?.take_change()
     }
 
-    fn ground(&self) -> Option<&AcknowledgedState> {
+    fn acknowledged(&self) -> Option<&AcknowledgedState> {
         match self.engine.as_ref() {
-            Engine::Server { ground, .. } => Some(ground),
+            Engine::Server { acknowledged, .. } => Some(acknowledged),
             Engine::Inline { .. } | Engine::File(_) | Engine::ReadOnly(_) => None,
         }
     }

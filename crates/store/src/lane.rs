@@ -5,8 +5,9 @@
 //! another connection: counting must not delay a stop. Promise: stopping works while everything else waits, and when
 //! the disk is full.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::MutexGuard;
 use sluice_core::hold::Hold;
 use sluice_core::{Actor, HoldId, NodeName, UtcMillis};
 
@@ -155,10 +156,8 @@ impl Store {
 
     pub(crate) async fn ask_over<Q: StoreQuery + Sync>(&self, line: ReadLane, query: Q) -> Result<Q::Out, StoreError> {
         match self.engine.as_ref() {
-            Engine::Inline { shared: tx, .. } => {
-                poll_now(query.run(&mut *tx.lock().unwrap_or_else(PoisonError::into_inner)))
-            }
-            Engine::ReadOnly(tx) => poll_now(query.run(&mut *tx.lock().unwrap_or_else(PoisonError::into_inner))),
+            Engine::Inline { shared: tx, .. } => poll_now(query.run(&mut *tx.lock())),
+            Engine::ReadOnly(tx) => poll_now(query.run(&mut *tx.lock())),
             Engine::File(file) => file.read(line, |tx| poll_now(query.run(tx))),
             Engine::Server { ordinary, stop, .. } => match line {
                 ReadLane::Ordinary => ordinary.read(line, query).await,

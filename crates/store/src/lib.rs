@@ -76,8 +76,9 @@ mod vault;
 mod written_files;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sluice_core::approval::Approval;
 use sluice_core::approval::allowance::{Allowance, ApprovalRequester};
 use sluice_core::audit::ChainHead;
@@ -169,7 +170,7 @@ enum Engine {
     Server {
         ordinary: PostgresStore,
         stop: PostgresStore,
-        ground: Arc<AcknowledgedState>,
+        acknowledged: Arc<AcknowledgedState>,
     },
 }
 
@@ -258,7 +259,7 @@ impl Store {
     /// When the node cannot be registered.
     pub fn in_memory(memory: &MemoryDatabase, node: NodeName, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
         let shared = Arc::clone(&memory.0);
-        let mut tx = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tx = shared.lock();
         let last_alive = register_on_sqlite(&mut tx, &node, clock.as_ref())?;
         drop(tx);
         Ok(Self::with_engine(node, Engine::Inline { shared, clock }, last_alive))
@@ -282,15 +283,15 @@ impl Store {
 
     fn connect(url: &str, node: NodeName, time: DatabaseTimeSource) -> Result<Self, StoreError> {
         let (register, mut answer) = PendingCommand::new(recovery::RegisterNode { node: node.clone() });
-        let ground = Arc::new(AcknowledgedState::default());
-        let with = (register as Box<_>, Arc::clone(&ground));
+        let acknowledged = Arc::new(AcknowledgedState::default());
+        let with = (register as Box<_>, Arc::clone(&acknowledged));
         let ordinary = PostgresStore::open(url, node.clone(), time.clone(), LockWait::Ordinary, with)?;
         let stopped = || StoreError::Unavailable("the writer stopped".into());
         let last_alive = answer.try_recv().map_err(|_| stopped())??;
         let log = lane::log_of(&node)?;
         let (register, _) = PendingCommand::new(recovery::RegisterNode { node: log.clone() });
-        let stop = PostgresStore::open(url, log, time, LockWait::Short, (register, Arc::clone(&ground)))?;
-        Ok(Self::with_engine(node, Engine::Server { ordinary, stop, ground }, last_alive))
+        let stop = PostgresStore::open(url, log, time, LockWait::Short, (register, Arc::clone(&acknowledged)))?;
+        Ok(Self::with_engine(node, Engine::Server { ordinary, stop, acknowledged }, last_alive))
     }
 
     /// The name of this node.
@@ -319,7 +320,7 @@ impl Store {
         match self.engine.as_ref() {
             Engine::Inline { shared, clock } => {
                 let mut group: [Box<dyn StoreCommand<SqliteTx>>; 1] = [errand];
-                let mut tx = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut tx = shared.lock();
                 let fault = tx.commit_group(&self.node, clock.as_ref(), &mut group).err();
                 let [errand] = group;
                 errand.deliver(fault.as_ref());

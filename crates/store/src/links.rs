@@ -32,10 +32,10 @@ struct CreateApprovalLink {
 
 impl UseCase for CreateApprovalLink {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let ApprovalLink { approval, person, channel } = &self.link;
-        let now = desk.now;
-        desk.write(MAKE, params![self.token.as_slice(), *approval, person.as_str(), channel.as_str(), now]);
+        let now = unit.now;
+        unit.write(MAKE, params![self.token.as_slice(), *approval, person.as_str(), channel.as_str(), now]);
         Ok(())
     }
 }
@@ -61,12 +61,12 @@ struct RecordContentWithheld {
 
 impl UseCase for RecordContentWithheld {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let fact = AuditFact::new("approval.withheld", desk.actor()).with("channel", &self.channel);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let fact = AuditFact::new("approval.withheld", unit.actor()).with("channel", &self.channel);
         let mut fact = fact.with("findings", &self.findings);
         fact.approval = Some(self.approval);
         fact.code = Some("leak.found".into());
-        desk.record(fact);
+        unit.record(fact);
         Ok(())
     }
 }

@@ -105,9 +105,9 @@ struct RecordMountTools {
 impl UseCase for RecordMountTools {
     type Out = Vec<PinnedTool>;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<PinnedTool>, StoreError> {
-        let (now, mount, by) = (desk.now, self.mount.as_str(), desk.actor());
-        let mut pins = pinned(desk.rows(OF_MOUNT, params![mount]).await?)?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Vec<PinnedTool>, StoreError> {
+        let (now, mount, by) = (unit.now, self.mount.as_str(), unit.actor());
+        let mut pins = pinned(unit.rows(OF_MOUNT, params![mount]).await?)?;
         let at_first = pins.is_empty();
         let (mut began, mut waits, mut news) = (Vec::new(), Vec::new(), 0_usize);
         for seen in &self.seen {
@@ -117,13 +117,13 @@ impl UseCase for RecordMountTools {
             let waiting = known.as_ref().and_then(|pin| pin.waiting.as_ref());
             if accepted.is_some_and(|(text, ..)| text == definition) {
                 if waiting.is_some() {
-                    desk.write_one(CAME_BACK, params![mount, tool]);
+                    unit.write_one(CAME_BACK, params![mount, tool]);
                 }
                 known.into_iter().for_each(|pin| pin.waiting = None);
                 continue;
             }
             if at_first && !seen.suspicious {
-                desk.write_one(FIRST, params![mount, tool, definition, by.to_string().as_str(), now]);
+                unit.write_one(FIRST, params![mount, tool, definition, by.to_string().as_str(), now]);
                 began.push(tool);
                 let accepted = Some((seen.definition.clone(), by.to_string(), now));
                 pins.push(PinnedTool { tool: seen.tool.clone(), accepted, waiting: None, read_only: None });
@@ -137,7 +137,7 @@ impl UseCase for RecordMountTools {
                 (false, true) => ToolReviewReason::Changed,
                 (false, false) => ToolReviewReason::New,
             };
-            desk.write_one(WAITS, params![mount, tool, definition, why.as_str(), now]);
+            unit.write_one(WAITS, params![mount, tool, definition, why.as_str(), now]);
             // A definition that keeps changing while it waits is not new: people are notified once.
             news += usize::from(waiting.is_none());
             waits.push(
@@ -152,12 +152,12 @@ impl UseCase for RecordMountTools {
         if !began.is_empty() {
             let digest = definition_digest(&self.seen.iter().map(|seen| seen.definition.as_str()).collect::<String>());
             let fact = AuditFact::new("mount.pinned", by.clone()).with("mount", mount).with("tools", began.len());
-            desk.record(fact.with("digest", digest));
+            unit.record(fact.with("digest", digest));
         }
         if !waits.is_empty() {
             let shown = waits.get(..waits.len().min(20)).unwrap_or_default().to_vec();
             let fact = AuditFact::new("mount.changed", by).with("mount", mount).with("tools", waits.len());
-            desk.record(fact.with("first", serde_json::Value::Array(shown.clone())));
+            unit.record(fact.with("first", serde_json::Value::Array(shown.clone())));
             if news == 0 {
                 return Ok(pins);
             }
@@ -172,7 +172,7 @@ impl UseCase for RecordMountTools {
                 severity: MessageSeverity::Warning,
                 body,
             };
-            outbox::put(desk, &message);
+            outbox::put(unit, &message);
         }
         Ok(pins)
     }
@@ -188,13 +188,13 @@ struct AcceptMountTools {
 impl UseCase for AcceptMountTools {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         // SECURITY: an agent that uses a tool must not decide that the tool may change.
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
-        let (now, mount) = (desk.now, self.mount.as_str());
-        let pins = pinned(desk.rows(OF_MOUNT, params![mount]).await?)?;
+        let (now, mount) = (unit.now, self.mount.as_str());
+        let pins = pinned(unit.rows(OF_MOUNT, params![mount]).await?)?;
         for (tool, digest) in &self.tools {
             let missing = || StoreError::NotFound { what: "definition that waits" };
             let pin = pins.iter().find(|pin| pin.tool == *tool).ok_or_else(missing)?;
@@ -213,20 +213,20 @@ impl UseCase for AcceptMountTools {
                 fact.with("digest", digest)
             };
             if let Some(why) = why {
-                desk.write_one(ACCEPT, params![mount, tool.as_str(), self.by.to_string().as_str(), now]);
-                desk.record(fact("mount.accepted").with("reason", why));
+                unit.write_one(ACCEPT, params![mount, tool.as_str(), self.by.to_string().as_str(), now]);
+                unit.record(fact("mount.accepted").with("reason", why));
             }
             let by = self.by.to_string();
             match self.effects {
                 ToolEffectClaim::Unsaid => {}
                 ToolEffectClaim::ReadOnly => {
-                    desk.write_one(READ_ONLY, params![mount, tool.as_str(), by.as_str(), now]);
-                    desk.record(fact("mount.read_only"));
+                    unit.write_one(READ_ONLY, params![mount, tool.as_str(), by.as_str(), now]);
+                    unit.record(fact("mount.read_only"));
                 }
                 ToolEffectClaim::Write => {
                     let (nobody, never): (Option<&str>, Option<UtcMillis>) = (None, None);
-                    desk.write_one(READ_ONLY, params![mount, tool.as_str(), nobody, never]);
-                    desk.record(fact("mount.writes"));
+                    unit.write_one(READ_ONLY, params![mount, tool.as_str(), nobody, never]);
+                    unit.record(fact("mount.writes"));
                 }
             }
         }
@@ -250,10 +250,10 @@ struct RecordMountsChange(MountsChange, Actor);
 impl UseCase for RecordMountsChange {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let Self(MountsChange { added, changed, removed }, by) = self;
         let fact = AuditFact::new("mounts.reloaded", by.clone()).with("added", added.join(" "));
-        desk.record(fact.with("changed", changed.join(" ")).with("removed", removed.join(" ")));
+        unit.record(fact.with("changed", changed.join(" ")).with("removed", removed.join(" ")));
         Ok(())
     }
 }

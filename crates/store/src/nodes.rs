@@ -33,13 +33,13 @@ struct ReportNode(NodeReport);
 impl UseCase for ReportNode {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let impossible = |_| StoreError::Impossible { table: "node_reports", detail: "a report that is not JSON" };
         let services = serde_json::to_string(&self.0.services).map_err(impossible)?;
         let keys = serde_json::to_string(&self.0.log_keys).map_err(impossible)?;
-        let (node, now) = (desk.node.clone(), desk.now);
+        let (node, now) = (unit.node.clone(), unit.now);
         let (release, phase) = (self.0.release.as_str(), self.0.phase.as_str());
-        desk.write(REPORT, params![&node, release, phase, self.0.policy_version.as_str(), services, keys, now]);
+        unit.write(REPORT, params![&node, release, phase, self.0.policy_version.as_str(), services, keys, now]);
         Ok(())
     }
 }
@@ -66,8 +66,8 @@ fn decode(row: SqlRow) -> Result<KnownNode, StoreError> {
 }
 
 /// The differences in the last notification to people, and when they were told that they are over.
-async fn told_last<T: StoreTx>(desk: &mut UnitOfWork<'_, T>) -> Result<(String, Option<UtcMillis>), StoreError> {
-    let row = desk.row(TOLD, params![]).await?.ok_or(StoreError::NotFound { what: "divergence" })?;
+async fn told_last<T: StoreTx>(unit: &mut UnitOfWork<'_, T>) -> Result<(String, Option<UtcMillis>), StoreError> {
+    let row = unit.row(TOLD, params![]).await?.ok_or(StoreError::NotFound { what: "divergence" })?;
     let mut row = row.of("node_divergence");
     Ok((row.text()?, row.maybe_time()?))
 }
@@ -81,9 +81,9 @@ struct TellDivergence {
 impl UseCase for TellDivergence {
     type Out = bool;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
-        let now = desk.now;
-        let (told, ended_at) = told_last(desk).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
+        let now = unit.now;
+        let (told, ended_at) = told_last(unit).await?;
         let mut told: BTreeSet<&str> = told.split_whitespace().collect();
         match ended_at {
             // Another node saw the end of it moments ago, and this one will see it soon.
@@ -95,11 +95,11 @@ impl UseCase for TellDivergence {
         told.extend(self.kinds.iter().map(|kind| kind.as_str()));
         let words = told.into_iter().collect::<Vec<_>>().join(" ");
         match ended_at {
-            Some(_) => desk.write(BEGUN, params![words.as_str(), now]),
-            None => desk.write(MORE, params![words.as_str()]),
+            Some(_) => unit.write(BEGUN, params![words.as_str(), now]),
+            None => unit.write(MORE, params![words.as_str()]),
         }
-        outbox::put(desk, &self.message);
-        desk.record(AuditFact::new("nodes.diverge", desk.actor()).with("in", &words));
+        outbox::put(unit, &self.message);
+        unit.record(AuditFact::new("nodes.diverge", unit.actor()).with("in", &words));
         Ok(true)
     }
 }
@@ -112,15 +112,15 @@ struct TellAgreement {
 impl UseCase for TellAgreement {
     type Out = bool;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
-        let now = desk.now;
-        let (told, ended_at) = told_last(desk).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
+        let now = unit.now;
+        let (told, ended_at) = told_last(unit).await?;
         if ended_at.is_some() {
             return Ok(false);
         }
-        desk.write(OVER, params![now]);
-        outbox::put(desk, &self.message);
-        desk.record(AuditFact::new("nodes.agree", desk.actor()).with("in", &told));
+        unit.write(OVER, params![now]);
+        outbox::put(unit, &self.message);
+        unit.record(AuditFact::new("nodes.agree", unit.actor()).with("in", &told));
         Ok(true)
     }
 }

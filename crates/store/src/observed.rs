@@ -50,10 +50,10 @@ impl UseCase for ObservedCall {
         if self.kept.is_some() { vec![counters::turn_ahead(&self.agent)] } else { Vec::new() }
     }
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         // Two nodes that keep actions of one agent take turns, as for refused calls.
-        if self.kept.is_some() && counters::take_turn(desk, &self.agent).await? {
-            counters::make_latch(desk, &self.agent);
+        if self.kept.is_some() && counters::take_turn(unit, &self.agent).await? {
+            counters::make_latch(unit, &self.agent);
         }
         let mut fact = AuditFact::new(WORD, Actor::Agent(self.agent.clone()))
             .with("capability", &self.capability)
@@ -62,12 +62,12 @@ impl UseCase for ObservedCall {
             fact = fact.with("rule", rule);
         }
         if let Some(action) = &self.kept {
-            refusals::keep(desk, action);
+            refusals::keep(unit, action);
             fact.digest = Some(action.digest());
         }
         fact.call = Some(self.call);
         fact.policy = Some(self.policy.clone());
-        desk.record(fact);
+        unit.record(fact);
         Ok(())
     }
 }

@@ -78,8 +78,8 @@ const IS_PUT: &str = "SELECT id FROM outbox WHERE id = ?1";
 const SENT: &str = "UPDATE outbox SET sent_at = ?2 WHERE id = ?1 AND sent_at IS NULL";
 const LATER: &str = "UPDATE outbox SET due_at = ?2, attempts = attempts + 1 WHERE id = ?1 AND sent_at IS NULL";
 
-pub(crate) fn put<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, message: &OutboxMessage) {
-    put_row(desk, row(message));
+pub(crate) fn put<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, message: &OutboxMessage) {
+    put_row(unit, row(message));
 }
 
 /// The row of a message, without the time.
@@ -88,14 +88,14 @@ pub(crate) fn row(message: &OutboxMessage) -> Vec<SqlValue> {
 }
 
 /// Adds a message to the unit of work, dated now.
-pub(crate) fn put_row<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, mut row: Vec<SqlValue>) {
-    row.push(desk.now.into());
-    desk.write(PUT, row);
+pub(crate) fn put_row<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, mut row: Vec<SqlValue>) {
+    row.push(unit.now.into());
+    unit.write(PUT, row);
 }
 
 /// Whether a message with this id was written before.
-pub(crate) async fn is_put<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, id: MessageId) -> Result<bool, StoreError> {
-    Ok(desk.row(IS_PUT, params![id]).await?.is_some())
+pub(crate) async fn is_put<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, id: MessageId) -> Result<bool, StoreError> {
+    Ok(unit.row(IS_PUT, params![id]).await?.is_some())
 }
 
 /// Messages that are due, without notices.
@@ -120,11 +120,11 @@ pub(crate) enum MarkMessageDelivery {
 
 impl UseCase for MarkMessageDelivery {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let now = desk.now;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let now = unit.now;
         match *self {
-            Self::Sent(id) => desk.write(SENT, params![id, now]),
-            Self::Again { id, at } => desk.write(LATER, params![id, at]),
+            Self::Sent(id) => unit.write(SENT, params![id, now]),
+            Self::Again { id, at } => unit.write(LATER, params![id, at]),
         }
         Ok(())
     }

@@ -53,13 +53,13 @@ pub(crate) struct RecordPolicyLoaded {
 
 impl UseCase for RecordPolicyLoaded {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let now = desk.now;
-        desk.write(KEEP, params![self.version.as_str(), self.sources.as_str(), &self.by, now]);
-        desk.write(ACTIVATED, params![desk.node, self.version.as_str(), &self.by, now]);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let now = unit.now;
+        unit.write(KEEP, params![self.version.as_str(), self.sources.as_str(), &self.by, now]);
+        unit.write(ACTIVATED, params![unit.node, self.version.as_str(), &self.by, now]);
         let mut fact = AuditFact::new("policy.loaded", self.by.clone());
         fact.policy = Some(self.version.clone());
-        desk.record(fact);
+        unit.record(fact);
         Ok(())
     }
 }
@@ -87,23 +87,23 @@ struct ForgetOutdatedPolicies {
 
 impl UseCase for ForgetOutdatedPolicies {
     type Out = u64;
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<u64, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<u64, StoreError> {
         // A caller whose clock is ahead deletes nothing early.
-        let before = self.now.min(desk.now) - self.kept;
-        let (lines, texts) = FindOutdatedPolicies { before, limit: self.limit }.run(desk.tx()).await?;
+        let before = self.now.min(unit.now) - self.kept;
+        let (lines, texts) = FindOutdatedPolicies { before, limit: self.limit }.run(unit.tx()).await?;
         let (lines_gone, texts_gone) = (lines.len(), texts.len());
         for line in lines {
-            desk.write(FORGET_LINE, line.0);
+            unit.write(FORGET_LINE, line.0);
         }
         for text in texts {
             let mut key = text.0;
             key.push(SqlValue::from(before));
-            desk.write(FORGET_TEXT, key);
+            unit.write(FORGET_TEXT, key);
         }
         let gone = lines_gone.saturating_add(texts_gone) as u64;
         if gone > 0 {
-            let fact = AuditFact::new("store.pruned", desk.actor());
-            desk.record(fact.with("policy_activations", lines_gone).with("policies", texts_gone));
+            let fact = AuditFact::new("store.pruned", unit.actor());
+            unit.record(fact.with("policy_activations", lines_gone).with("policies", texts_gone));
         }
         Ok(gone)
     }

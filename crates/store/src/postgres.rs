@@ -14,11 +14,12 @@ mod reading;
 mod wire;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::future::{join, join3, try_join_all};
+use parking_lot::Mutex;
 use sluice_core::audit::ChainHead;
 use sluice_core::{Clock, NodeName, UtcMillis};
 use tokio::sync::mpsc;
@@ -421,7 +422,7 @@ impl PostgresStore {
         node: NodeName,
         time: DatabaseTimeSource,
         patience: LockWait,
-        (register, ground): (Box<dyn StoreCommand<PgTx> + Send>, Arc<AcknowledgedState>),
+        (register, acknowledged): (Box<dyn StoreCommand<PgTx> + Send>, Arc<AcknowledgedState>),
     ) -> Result<Self, StoreError> {
         let (queue, errands) = mpsc::channel(4 * GROUP);
         // Opened on first use: only the stop lane is queried for status.
@@ -429,8 +430,17 @@ impl PostgresStore {
         let (ready, started) = std::sync::mpsc::sync_channel(1);
         let backend = Arc::new(Mutex::new(None));
         let (url, backend_of) = (url.to_owned(), Arc::clone(&backend));
-        let keeper =
-            ConnectionKeeper { url, node, time, patience, backend: backend_of, ground, epoch: 0, last: None, round: 0 };
+        let keeper = ConnectionKeeper {
+            url,
+            node,
+            time,
+            patience,
+            backend: backend_of,
+            acknowledged,
+            epoch: 0,
+            last: None,
+            round: 0,
+        };
         let writer = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || keeper.run(register, errands, readings, ready))
@@ -447,7 +457,7 @@ impl PostgresStore {
 
     /// The server's process id for the writing connection, for tests that cut it.
     pub fn backend(&self) -> Option<i32> {
-        *self.backend.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.backend.lock()
     }
 }
 

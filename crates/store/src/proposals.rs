@@ -46,9 +46,9 @@ struct ProposeAnswer(ProposedAnswer);
 
 impl UseCase for ProposeAnswer {
     type Out = bool;
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
         let ProposedAnswer { id, approval, channel, place, code, words, .. } = &self.0;
-        let row = desk.row(COUNT, params![*approval, channel.as_str(), place.as_str()]).await?;
+        let row = unit.row(COUNT, params![*approval, channel.as_str(), place.as_str()]).await?;
         let before = match row {
             Some(row) => row.of("proposed_answers").count::<u32>()?,
             None => 0,
@@ -56,15 +56,15 @@ impl UseCase for ProposeAnswer {
         if before >= MOST {
             return Ok(false);
         }
-        let now = desk.now;
+        let now = unit.now;
         let mut row = params![*id, *approval, channel.as_str(), place.as_str()];
         row.extend(params![code.as_str(), words.as_str(), now]);
-        desk.write(FORGET, params![now - KEPT]);
-        desk.write(PUT, row);
+        unit.write(FORGET, params![now - KEPT]);
+        unit.write(PUT, row);
         let body = serde_json::json!({"approval": approval});
         let message =
             OutboxMessage { id: *id, topic: "approval.confirm".into(), severity: MessageSeverity::Action, body };
-        outbox::put(desk, &message);
+        outbox::put(unit, &message);
         Ok(true)
     }
 }

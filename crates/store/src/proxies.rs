@@ -197,25 +197,25 @@ impl ProxyTaskEnd {
 impl UseCase for BeginProxyTask {
     type Out = ProxyTaskStart;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<ProxyTaskStart, StoreError> {
-        if let Some(row) = desk.row(STANDING, params![self.proxy.as_str()]).await? {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<ProxyTaskStart, StoreError> {
+        if let Some(row) = unit.row(STANDING, params![self.proxy.as_str()]).await? {
             return standing(row).map(ProxyTaskStart::Stands);
         }
         // Every start of a task goes through here, also a restart: no task begins while it is frozen.
         if let FreezeTarget::Service(service) = scope(&self.proxy)? {
-            freezes::refuse_if_frozen(desk, &self.agent, &service).await?;
+            freezes::refuse_if_frozen(unit, &self.agent, &service).await?;
         }
-        let (now, node, day) = (desk.now, desk.node, day_of(desk.now));
-        if let Some(limit) = proxy_days::reserve(desk, self).await? {
+        let (now, node, day) = (unit.now, unit.node, day_of(unit.now));
+        if let Some(limit) = proxy_days::reserve(unit, self).await? {
             return Ok(ProxyTaskStart::OverBudget(limit));
         }
         let Self { id, proxy, operation, agent, estimate, .. } = self;
         let ProxyUsage { requests, bytes, millis, cost } = *estimate;
         let mut row = params![*id, proxy.as_str(), operation.as_str(), agent, node, now, day];
         row.extend(params![requests, bytes, millis, cost.as_micros()]);
-        desk.write_one(BEGIN, row);
+        unit.write_one(BEGIN, row);
         let fact = AuditFact::new("proxy.started", Actor::Agent(agent.clone())).with("task", id);
-        desk.record(fact.with("proxy", proxy).with("operation", operation));
+        unit.record(fact.with("proxy", proxy).with("operation", operation));
         Ok(ProxyTaskStart::Begun)
     }
 }
@@ -228,51 +228,51 @@ struct EndProxyTask {
 impl UseCase for EndProxyTask {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let missing = || StoreError::NotFound { what: "task" };
-        let task = desk.row(ONE, params![self.id]).await?.map(decode).transpose()?.ok_or_else(missing)?;
+        let task = unit.row(ONE, params![self.id]).await?.map(decode).transpose()?.ok_or_else(missing)?;
         if task.state != ProxyTaskState::Running {
             return Err(StoreError::Conflict);
         }
-        let mut days = LockedDailyUsage::of(desk, std::slice::from_ref(&task)).await?;
-        end(desk, &task, &self.end, &mut days)?;
-        days.save(desk);
+        let mut days = LockedDailyUsage::of(unit, std::slice::from_ref(&task)).await?;
+        end(unit, &task, &self.end, &mut days)?;
+        days.save(unit);
         Ok(())
     }
 }
 
 fn end<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     task: &ProxyTask,
     end: &ProxyTaskEnd,
     days: &mut LockedDailyUsage,
 ) -> Result<(), StoreError> {
-    let (now, actor) = (desk.now, desk.actor());
-    days.settle(desk, task, end.spent.as_ref());
+    let (now, actor) = (unit.now, unit.actor());
+    days.settle(unit, task, end.spent.as_ref());
     let report = end.crash.as_ref().map(|(report, ..)| serde_json::to_string(report));
     let report = report.transpose().map_err(|_| impossible("a report that cannot be written"))?;
     let notes = &end.notes;
     let mut row = params![task.id, now, end.state.as_str(), end.requests, report.as_deref()];
     row.extend(params![notes.failed.as_deref(), notes.refused.as_deref(), notes.answer_bytes]);
     row.extend(params![notes.findings, notes.proposals_refused]);
-    desk.write_one(END, row);
+    unit.write_one(END, row);
     let mut fact = AuditFact::new("proxy.ended", actor.clone()).with("task", task.id).with("proxy", &task.proxy);
     fact = fact.with("state", end.state.as_str()).with("requests", end.requests);
     let Some((report, next, message)) = &end.crash else {
-        desk.record(fact);
+        unit.record(fact);
         return Ok(());
     };
     fact = fact.with("crash", report.crash_id()).with("adversarial", report.is_adversarial());
-    desk.record(fact);
+    unit.record(fact);
     let (alert, quarantined) = match next {
         CrashFollowUp::Respawn { .. } => return Ok(()),
         CrashFollowUp::WaitForPerson { alert } => (alert, false),
         CrashFollowUp::Quarantine { alert } => (alert, true),
     };
     let state = if quarantined { "quarantined" } else { "waiting" };
-    desk.write(STAND, params![task.proxy.as_str(), state, report.crash_id(), alert.text.as_str(), now]);
+    unit.write(STAND, params![task.proxy.as_str(), state, report.crash_id(), alert.text.as_str(), now]);
     if quarantined {
-        freezes::PlaceFreeze { scope: scope(&task.proxy)?, by: actor, reason: alert.text.clone() }.place(desk);
+        freezes::PlaceFreeze { scope: scope(&task.proxy)?, by: actor, reason: alert.text.clone() }.place(unit);
     }
     let severity = match alert.urgency {
         AlertUrgency::AtOnce => MessageSeverity::Critical,
@@ -281,7 +281,7 @@ fn end<T: StoreTx>(
     let body = serde_json::json!({
         "proxy": task.proxy, "task": task.id, "crash": report.crash_id(), "state": state, "text": alert.text,
     });
-    outbox::put(desk, &OutboxMessage { id: *message, topic: "proxy.crashed".into(), severity, body });
+    outbox::put(unit, &OutboxMessage { id: *message, topic: "proxy.crashed".into(), severity, body });
     Ok(())
 }
 
@@ -291,8 +291,8 @@ struct CountProxyRequest(JobId);
 impl UseCase for CountProxyRequest {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        desk.write_one(COUNT, params![self.0]);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        unit.write_one(COUNT, params![self.0]);
         Ok(())
     }
 }
@@ -306,13 +306,13 @@ struct QuarantineProxy {
 impl UseCase for QuarantineProxy {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let now = desk.now;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let now = unit.now;
         let crash: Option<&str> = None;
-        desk.write(STAND, params![self.proxy.as_str(), "quarantined", crash, self.reason.as_str(), now]);
+        unit.write(STAND, params![self.proxy.as_str(), "quarantined", crash, self.reason.as_str(), now]);
         freezes::PlaceFreeze { scope: scope(&self.proxy)?, by: self.by.clone(), reason: self.reason.clone() }
-            .place(desk);
-        desk.record(AuditFact::new("proxy.quarantined", self.by.clone()).with("proxy", &self.proxy));
+            .place(unit);
+        unit.record(AuditFact::new("proxy.quarantined", self.by.clone()).with("proxy", &self.proxy));
         Ok(())
     }
 }
@@ -325,21 +325,21 @@ struct ClearProxySuspension {
 impl UseCase for ClearProxySuspension {
     type Out = ProxySuspension;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<ProxySuspension, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<ProxySuspension, StoreError> {
         // SECURITY: an agent that caused the crash must not be able to clear it.
         if matches!(self.by, Actor::Agent(_)) {
             return Err(StoreError::NotAPerson);
         }
         let missing = || StoreError::NotFound { what: "proxy that waits" };
-        let row = desk.row(STANDING, params![self.proxy.as_str()]).await?.ok_or_else(missing)?;
+        let row = unit.row(STANDING, params![self.proxy.as_str()]).await?.ok_or_else(missing)?;
         let was = standing(row)?;
         let scope = scope(&self.proxy)?;
-        let frozen = freezes::in_force(desk.tx()).await?.iter().any(|freeze| freeze.scope == scope);
-        desk.write(CLEAR, params![self.proxy.as_str()]);
+        let frozen = freezes::in_force(unit.tx()).await?.iter().any(|freeze| freeze.scope == scope);
+        unit.write(CLEAR, params![self.proxy.as_str()]);
         if was.quarantined && frozen {
-            freezes::LiftFreeze { scope, by: self.by.clone() }.lift(desk);
+            freezes::LiftFreeze { scope, by: self.by.clone() }.lift(unit);
         }
-        desk.record(AuditFact::new("proxy.cleared", self.by.clone()).with("proxy", &self.proxy));
+        unit.record(AuditFact::new("proxy.cleared", self.by.clone()).with("proxy", &self.proxy));
         Ok(was)
     }
 }
@@ -353,8 +353,8 @@ struct RecordProxyEvent {
 impl UseCase for RecordProxyEvent {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        desk.record(AuditFact::new(self.what, self.by.clone()).with("proxy", &self.proxy));
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        unit.record(AuditFact::new(self.what, self.by.clone()).with("proxy", &self.proxy));
         Ok(())
     }
 }
@@ -370,9 +370,9 @@ struct RecordRefusedProposal {
 impl UseCase for RecordRefusedProposal {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let fact = AuditFact::new("proxy.proposal_refused", self.by.clone()).with("proxy", &self.proxy);
-        desk.record(fact.with("task", self.task).with("code", self.code));
+        unit.record(fact.with("task", self.task).with("code", self.code));
         Ok(())
     }
 }
@@ -385,15 +385,15 @@ struct EndInterruptedTasks {
 impl UseCase for EndInterruptedTasks {
     type Out = Vec<ProxyTask>;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<ProxyTask>, StoreError> {
-        let node = desk.node;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Vec<ProxyTask>, StoreError> {
+        let node = unit.node;
         let left: Vec<ProxyTask> =
-            desk.rows(LEFT, params![node]).await?.into_iter().map(decode).collect::<Result<_, _>>()?;
-        let mut days = LockedDailyUsage::of(desk, &left).await?;
+            unit.rows(LEFT, params![node]).await?.into_iter().map(decode).collect::<Result<_, _>>()?;
+        let mut days = LockedDailyUsage::of(unit, &left).await?;
         for task in &left {
-            end(desk, task, &(self.end)(task), &mut days)?;
+            end(unit, task, &(self.end)(task), &mut days)?;
         }
-        days.save(desk);
+        days.save(unit);
         Ok(left)
     }
 }

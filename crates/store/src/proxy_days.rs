@@ -79,7 +79,7 @@ impl ProxyDailyUsage {
     }
 
     /// Notifies people of a threshold of the day, once.
-    fn tell<T: StoreTx>(&mut self, desk: &mut UnitOfWork<'_, T>, percent: u64, message: MessageId) {
+    fn tell<T: StoreTx>(&mut self, unit: &mut UnitOfWork<'_, T>, percent: u64, message: MessageId) {
         let Some(share) = share_to_announce(percent, self.told) else { return };
         self.told = share;
         let day = start_of(self.day).to_string();
@@ -90,7 +90,7 @@ impl ProxyDailyUsage {
         };
         let body = json!({"proxy": self.proxy, "day": day, "percent": share, "text": text});
         outbox::put(
-            desk,
+            unit,
             &OutboxMessage { id: message, topic: "proxy.budget".into(), severity: MessageSeverity::Warning, body },
         );
     }
@@ -98,21 +98,21 @@ impl ProxyDailyUsage {
 
 /// Reserves the budget of a task. Returns the limit that prevents it, if one does; then nothing is reserved.
 pub(crate) async fn reserve<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     task: &BeginProxyTask,
 ) -> Result<Option<BudgetLimit>, StoreError> {
-    let number = day_of(desk.now);
-    let found = desk.row(ONE, params![task.proxy.as_str(), number]).await?.map(decode).transpose()?;
+    let number = day_of(unit.now);
+    let found = unit.row(ONE, params![task.proxy.as_str(), number]).await?.map(decode).transpose()?;
     let is_new = found.is_none();
     let mut day = found.unwrap_or_else(|| ProxyDailyUsage::fresh(&task.proxy, number));
     let refused = day.exceeded_limit(task.estimate, task.limits);
     match refused {
         Some(limit) => {
             let fact = AuditFact::new("proxy.over_budget", Actor::Agent(task.agent.clone())).with("proxy", &task.proxy);
-            desk.record(fact.with("operation", &task.operation).with("limit", limit.field()));
+            unit.record(fact.with("operation", &task.operation).with("limit", limit.field()));
             // If only running tasks prevent it, the day's budget is not used up yet.
             if day.used.plus(task.estimate).exceeded(task.limits).is_some() {
-                day.tell(desk, 100, task.message);
+                day.tell(unit, 100, task.message);
             }
         }
         None => {
@@ -124,9 +124,9 @@ pub(crate) async fn reserve<T: StoreTx>(
     if is_new {
         row.extend(params![start_of(number) + KEPT]);
         // If two nodes both make the row, they collide on its key, and one of them starts over.
-        desk.write(INSERT, row);
+        unit.write(INSERT, row);
     } else {
-        desk.write_one(UPDATE, row);
+        unit.write_one(UPDATE, row);
     }
     Ok(refused)
 }
@@ -136,11 +136,11 @@ pub(crate) struct LockedDailyUsage(BTreeMap<(String, i64), ProxyDailyUsage>);
 
 impl LockedDailyUsage {
     /// Reads and locks the days, always in the same order.
-    pub async fn of<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, tasks: &[ProxyTask]) -> Result<Self, StoreError> {
+    pub async fn of<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, tasks: &[ProxyTask]) -> Result<Self, StoreError> {
         let keys = tasks.iter().filter_map(|task| Some((task.proxy.clone(), task.reserved?.0)));
         let mut found = BTreeMap::new();
         for (proxy, day) in keys.collect::<std::collections::BTreeSet<_>>() {
-            if let Some(row) = desk.row(ONE, params![proxy.as_str(), day]).await? {
+            if let Some(row) = unit.row(ONE, params![proxy.as_str(), day]).await? {
                 found.insert((proxy, day), decode(row)?);
             }
         }
@@ -150,7 +150,7 @@ impl LockedDailyUsage {
     /// Replaces a task's reservation with its actual use.
     pub fn settle<T: StoreTx>(
         &mut self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         task: &ProxyTask,
         spent: Option<&ProxyTaskUsage>,
     ) {
@@ -159,14 +159,14 @@ impl LockedDailyUsage {
         day.reserved = day.reserved.minus(reserved);
         day.used = day.used.plus(spent.map_or(reserved, |spent| spent.used));
         if let Some(spent) = spent {
-            day.tell(desk, day.used.percent(spent.limits), spent.message);
+            day.tell(unit, day.used.percent(spent.limits), spent.message);
         }
     }
 
     /// Writes the days.
-    pub fn save<T: StoreTx>(self, desk: &mut UnitOfWork<'_, T>) {
+    pub fn save<T: StoreTx>(self, unit: &mut UnitOfWork<'_, T>) {
         for day in self.0.into_values() {
-            desk.write_one(UPDATE, day.row());
+            unit.write_one(UPDATE, day.row());
         }
     }
 }

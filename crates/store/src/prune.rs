@@ -153,27 +153,27 @@ struct PruneRows {
 impl UseCase for PruneRows {
     type Out = u64;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<u64, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<u64, StoreError> {
         // A caller whose clock is ahead must not cause early deletion: ended rows are then queried again.
-        let now = self.now.min(desk.now);
+        let now = self.now.min(unit.now);
         let again = match self.now > now {
-            true => Some(FindPrunableRows { now, limit: self.limit }.run(desk.tx()).await?),
+            true => Some(FindPrunableRows { now, limit: self.limit }.run(unit.tx()).await?),
             false => None,
         };
         let over = again.as_ref().unwrap_or(&self.over);
-        let mut fact = AuditFact::new("store.pruned", desk.actor());
+        let mut fact = AuditFact::new("store.pruned", unit.actor());
         let mut gone = 0;
         for (kind, rows) in KINDS.iter().zip(over).filter(|(_, rows)| !rows.is_empty()) {
             for row in rows {
                 let mut key = row.0.clone();
                 key.push(SqlValue::from(now - kind.kept));
-                kind.forget.iter().for_each(|sql| desk.write(sql, key.clone()));
+                kind.forget.iter().for_each(|sql| unit.write(sql, key.clone()));
                 gone += 1;
             }
             fact = fact.with(kind.name, rows.len());
         }
         if gone > 0 {
-            desk.record(fact);
+            unit.record(fact);
         }
         Ok(gone)
     }

@@ -54,15 +54,15 @@ impl UseCase for RegisterNode {
     type Out = Option<UtcMillis>;
 
     /// Returns when any node was last alive: no node was running since then.
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Option<UtcMillis>, StoreError> {
-        let now = desk.now;
-        let alive = match desk.row(LAST_ALIVE, params![]).await? {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Option<UtcMillis>, StoreError> {
+        let now = unit.now;
+        let alive = match unit.row(LAST_ALIVE, params![]).await? {
             Some(row) => row.of("nodes").maybe_time()?,
             None => None,
         };
-        match desk.row(NODE, params![&self.node]).await? {
-            Some(_) => desk.write_one(RESTART, params![&self.node, now]),
-            None => desk.write(REGISTER, params![&self.node, now, ChainHead::genesis(&self.node).hash]),
+        match unit.row(NODE, params![&self.node]).await? {
+            Some(_) => unit.write_one(RESTART, params![&self.node, now]),
+            None => unit.write(REGISTER, params![&self.node, now, ChainHead::genesis(&self.node).hash]),
         }
         Ok(alive)
     }
@@ -75,9 +75,9 @@ pub(crate) struct RecordNodeStart {
 
 impl UseCase for RecordNodeStart {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let fact = AuditFact::new("node.started", desk.actor()).with("release", self.version);
-        desk.record(fact);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let fact = AuditFact::new("node.started", unit.actor()).with("release", self.version);
+        unit.record(fact);
         Ok(())
     }
 }
@@ -100,19 +100,19 @@ pub(crate) struct RecoverClaims {
 impl UseCase for RecoverClaims {
     type Out = Vec<HoldId>;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<HoldId>, StoreError> {
-        let (node, now) = (desk.node.clone(), desk.now);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Vec<HoldId>, StoreError> {
+        let (node, now) = (unit.node.clone(), unit.now);
         let rows = match self.which {
-            AbandonedClaims::Own => desk.rows(OWN_CLAIMS, params![&node, self.limit, desk.life]).await?,
-            AbandonedClaims::Expired => desk.rows(DEAD_LEASES, params![now, self.limit]).await?,
+            AbandonedClaims::Own => unit.rows(OWN_CLAIMS, params![&node, self.limit, unit.life]).await?,
+            AbandonedClaims::Expired => unit.rows(DEAD_LEASES, params![now, self.limit]).await?,
         };
         let found = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
-        let why = HoldMoveReason::because(desk.actor(), "execute.claim_abandoned");
+        let why = HoldMoveReason::because(unit.actor(), "execute.claim_abandoned");
         let mut moved = Vec::with_capacity(found.len());
         // A write that crashes its node again and again must not crash all nodes. Only one message is available to
         // report it, so the rest of the page waits for the next call.
         if let Some(poison) = found.iter().find(|hold| is_poison(hold)).cloned() {
-            return release::give_up(desk, poison, "execute.poison", (self.message, Some(MessageSeverity::Critical)))
+            return release::give_up(unit, poison, "execute.poison", (self.message, Some(MessageSeverity::Critical)))
                 .map(|hold| vec![hold.id]);
         }
         let mut late = OverdueHolds::default();
@@ -123,12 +123,12 @@ impl UseCase for RecoverClaims {
                 AttemptPhase::Prepare => {
                     // Late since the claim expired, no matter how long it took until a node noticed.
                     let again = late.judge(&hold, now.min(claim.lease_until), now);
-                    holds::shift(desk, hold, [HoldMove::Release { not_before: now }].into_iter().chain(again), &why)?;
+                    holds::shift(unit, hold, [HoldMove::Release { not_before: now }].into_iter().chain(again), &why)?;
                 }
-                AttemptPhase::Armed => drop(holds::shift(desk, hold, [HoldMove::Doubt { since: now }], &why)?),
+                AttemptPhase::Armed => drop(holds::shift(unit, hold, [HoldMove::Doubt { since: now }], &why)?),
             }
         }
-        late.announce(desk, self.message);
+        late.announce(unit, self.message);
         Ok(moved)
     }
 }
@@ -157,19 +157,19 @@ pub struct OverdueHolds {
 impl UseCase for ApplyGraceRule {
     type Out = OverdueHolds;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<OverdueHolds, StoreError> {
-        let now = desk.now;
-        let rows = desk.rows(LATE, params![now - grace::ON_TIME, self.limit]).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<OverdueHolds, StoreError> {
+        let now = unit.now;
+        let rows = unit.rows(LATE, params![now - grace::ON_TIME, self.limit]).await?;
         let overdue = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
-        let why = HoldMoveReason::because(desk.actor(), "hold.overdue");
+        let why = HoldMoveReason::because(unit.actor(), "hold.overdue");
         let mut late = OverdueHolds::default();
         for hold in overdue {
             let (HoldState::Held { not_before } | HoldState::Ready { not_before }) = hold.state else { continue };
             if let Some(step) = late.judge(&hold, not_before, now) {
-                holds::shift(desk, hold, [step], &why)?;
+                holds::shift(unit, hold, [step], &why)?;
             }
         }
-        late.announce(desk, self.message);
+        late.announce(unit, self.message);
         Ok(late)
     }
 }
@@ -191,13 +191,13 @@ impl OverdueHolds {
     }
 
     /// Sends one summary, not one message for each write.
-    fn announce<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>, id: MessageId) {
+    fn announce<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>, id: MessageId) {
         if self.reheld.is_empty() && self.stale.is_empty() {
             return;
         }
         let body = serde_json::json!({"reheld": self.reheld.len(), "stale": self.stale.len()});
         outbox::put(
-            desk,
+            unit,
             &OutboxMessage { id, topic: "hold.overdue".into(), severity: MessageSeverity::Warning, body },
         );
     }
@@ -213,10 +213,10 @@ pub(crate) struct SetAsideAfterRestore {
 impl UseCase for SetAsideAfterRestore {
     type Out = Vec<HoldId>;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<HoldId>, StoreError> {
-        let rows = desk.rows(OPEN, params![self.after, self.limit]).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Vec<HoldId>, StoreError> {
+        let rows = unit.rows(OPEN, params![self.after, self.limit]).await?;
         let open = rows.into_iter().map(holds::decode).collect::<Result<Vec<_>, _>>()?;
-        let (now, why) = (desk.now, HoldMoveReason::because(desk.actor(), "store.restored"));
+        let (now, why) = (unit.now, HoldMoveReason::because(unit.actor(), "store.restored"));
         let mut moved = Vec::with_capacity(open.len());
         for hold in open {
             let aside = || HoldMove::SetAside { why: StaleReason::Restored };
@@ -239,7 +239,7 @@ impl UseCase for SetAsideAfterRestore {
                 | HoldState::Blocked { .. } => continue,
             };
             moved.push(hold.id);
-            holds::shift(desk, hold, steps, &why)?;
+            holds::shift(unit, hold, steps, &why)?;
         }
         Ok(moved)
     }
@@ -340,26 +340,26 @@ pub enum LookupEvidence {
 impl UseCase for ResolveDoubt {
     type Out = Hold;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Hold, StoreError> {
-        let hold = holds::locked(desk, self.hold).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Hold, StoreError> {
+        let hold = holds::locked(unit, self.hold).await?;
         if hold.version != self.version {
             return Err(StoreError::Conflict);
         }
         let HoldState::InDoubt { since, rounds } = hold.state else { return Err(StoreError::Conflict) };
-        let now = desk.now;
+        let now = unit.now;
         let settled = since + hold.class.settle();
-        let why = HoldMoveReason::by(desk.actor());
-        let point = rollbacks::of_hold(desk, hold.id).await?;
-        let stop = stop_orders::stop_ordered_by(desk, hold.id).await?;
+        let why = HoldMoveReason::by(unit.actor());
+        let point = rollbacks::of_hold(unit, hold.id).await?;
+        let stop = stop_orders::stop_ordered_by(unit, hold.id).await?;
         match &self.evidence {
             LookupEvidence::Applied { receipt, result, after, service_until } => {
-                results::keep(desk, hold.id, result.as_deref());
-                failures::forget(desk, &hold);
+                results::keep(unit, hold.id, result.as_deref());
+                failures::forget(unit, &hold);
                 // A write proven by a lookup can be rolled back like one that was seen to happen.
                 if let (Some(point), Some(after)) = (point.filter(RollbackPoint::is_captured), after) {
-                    rollbacks::seal(desk, point, *after, *service_until)?;
+                    rollbacks::seal(unit, point, *after, *service_until)?;
                 }
-                holds::shift(desk, hold, [HoldMove::Complete { receipt: receipt.clone(), at: now }], &why)
+                holds::shift(unit, hold, [HoldMove::Complete { receipt: receipt.clone(), at: now }], &why)
             }
             // A lagging index shows an absence that is not real. And an opaque effect is never absent: there is no
             // place to look it up.
@@ -367,18 +367,18 @@ impl UseCase for ResolveDoubt {
                 let wait = backoff::delay(hold.attempts).unwrap_or(Millis::from_mins(1));
                 if stop.is_none() && hold.attempts > backoff::RETRIES {
                     let step = HoldMove::AskHuman { code: "execute.attempts_used".into() };
-                    return self.ask_human(desk, hold, step);
+                    return self.ask_human(unit, hold, step);
                 }
-                stop_orders::advance_or_stop(desk, hold, HoldMove::ProveAbsent { not_before: now + wait }, (stop, &why))
+                stop_orders::advance_or_stop(unit, hold, HoldMove::ProveAbsent { not_before: now + wait }, (stop, &why))
             }
             LookupEvidence::Absent | LookupEvidence::Inconclusive
                 if hold.class != EffectClass::Opaque && rounds.saturating_add(1) < self.lookups =>
             {
-                holds::shift(desk, hold, [HoldMove::Inconclusive], &why)
+                holds::shift(unit, hold, [HoldMove::Inconclusive], &why)
             }
             LookupEvidence::Absent | LookupEvidence::Inconclusive => {
                 let step = HoldMove::AskHuman { code: "execute.needs_human".into() };
-                self.ask_human(desk, hold, step)
+                self.ask_human(unit, hold, step)
             }
         }
     }
@@ -387,14 +387,14 @@ impl UseCase for ResolveDoubt {
 impl ResolveDoubt {
     fn ask_human<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         hold: Hold,
         step: HoldMove,
     ) -> Result<Hold, StoreError> {
-        let why = HoldMoveReason::because(desk.actor(), "execute.needs_human");
+        let why = HoldMoveReason::because(unit.actor(), "execute.needs_human");
         let body = serde_json::json!({"hold": hold.id});
         let topic = "hold.needs_human".into();
-        outbox::put(desk, &OutboxMessage { id: self.message, topic, severity: MessageSeverity::Critical, body });
-        holds::shift(desk, hold, [step], &why)
+        outbox::put(unit, &OutboxMessage { id: self.message, topic, severity: MessageSeverity::Critical, body });
+        holds::shift(unit, hold, [step], &why)
     }
 }

@@ -25,9 +25,9 @@ const KEEP: &str = "INSERT INTO refused_actions (digest, action, kept_at) VALUES
 const KEPT: &str = "SELECT action FROM refused_actions WHERE digest = ?1";
 
 /// Stores the action of a refused call.
-pub(crate) fn keep<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, action: &Action) {
-    let now = desk.now;
-    desk.write(KEEP, params![action.digest(), action.bytes(), now]);
+pub(crate) fn keep<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, action: &Action) {
+    let now = unit.now;
+    unit.write(KEEP, params![action.digest(), action.bytes(), now]);
 }
 
 /// A call that was refused.

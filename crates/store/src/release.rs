@@ -102,15 +102,15 @@ impl UseCase for ClaimDueWrites {
         vec![freezes::in_force_ahead()]
     }
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<WriteClaimOutcome>, StoreError> {
-        let freezes = freezes::in_force(desk.tx()).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Vec<WriteClaimOutcome>, StoreError> {
+        let freezes = freezes::in_force(unit.tx()).await?;
         let questions: Vec<_> = self.items.iter().map(|item| params![item.hold, item.version]).collect();
-        let rows = desk.tx().rows_each(CLAIMABLE, &questions).await?;
+        let rows = unit.tx().rows_each(CLAIMABLE, &questions).await?;
         let mut seen = Vec::with_capacity(self.items.len());
         for (item, rows) in self.items.iter().zip(rows) {
             let hold = rows.into_iter().next().map(holds::decode).transpose()?;
             let consent = match hold.as_ref().and_then(|hold| hold.consent) {
-                Some(id) => Some(approvals::locked(desk, id).await?),
+                Some(id) => Some(approvals::locked(unit, id).await?),
                 None => None,
             };
             seen.push((item, hold, consent));
@@ -122,7 +122,7 @@ impl UseCase for ClaimDueWrites {
             let consent = consent.map(|read| moved.iter().find(|kept| kept.id == read.id).cloned().unwrap_or(read));
             outcome.push(match hold {
                 None => WriteClaimOutcome::Lost(item.hold),
-                Some(hold) => self.claim(desk, item, hold, consent, &freezes, &mut moved)?,
+                Some(hold) => self.claim(unit, item, hold, consent, &freezes, &mut moved)?,
             });
         }
         Ok(outcome)
@@ -133,14 +133,14 @@ impl ClaimDueWrites {
     #[expect(clippy::too_many_arguments, reason = "everything one claim is decided by, read beforehand")]
     fn claim<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         item: &ClaimItem,
         hold: Hold,
         consent: Option<Approval>,
         freezes: &[Freeze],
         moved: &mut Vec<Approval>,
     ) -> Result<WriteClaimOutcome, StoreError> {
-        let (id, now) = (hold.id, desk.now);
+        let (id, now) = (hold.id, unit.now);
         if freezes::covering(freezes, hold.agent(), &hold.service).is_some() {
             return Ok(WriteClaimOutcome::Frozen(id));
         }
@@ -149,24 +149,24 @@ impl ClaimDueWrites {
             PolicyRecheck::Ask { code, expiry, reasons, action } => {
                 // The rules became stricter than when the approval was given.
                 if let Some(approval) = consent {
-                    approvals::withdraw_loaded(desk, approval, &HoldMoveReason::because(desk.actor(), code))?;
+                    approvals::withdraw_loaded(unit, approval, &HoldMoveReason::because(unit.actor(), code))?;
                 }
                 let hold = match action {
-                    Some(action) => holds::rebind(desk, hold, action.as_ref().clone())?,
+                    Some(action) => holds::rebind(unit, hold, action.as_ref().clone())?,
                     None => hold,
                 };
                 let (approval, message) = (item.approval, item.message);
                 let again = AskApprovalAgain { approval, message, code, expiry: *expiry, reasons };
                 return again
-                    .ask(desk, hold, desk.actor())
+                    .ask(unit, hold, unit.actor())
                     .map(|hold| WriteClaimOutcome::Asked(hold.id, item.approval));
             }
             PolicyRecheck::Block { code } => {
-                let why = HoldMoveReason::because(desk.actor(), code);
+                let why = HoldMoveReason::because(unit.actor(), code);
                 if let Some(approval) = consent {
-                    approvals::withdraw_loaded(desk, approval, &why)?;
+                    approvals::withdraw_loaded(unit, approval, &why)?;
                 }
-                holds::shift(desk, hold, [HoldMove::Block { at: now }], &why)?;
+                holds::shift(unit, hold, [HoldMove::Block { at: now }], &why)?;
                 return Ok(WriteClaimOutcome::Blocked(id));
             }
         }
@@ -174,9 +174,9 @@ impl ClaimDueWrites {
         if matches!(hold.state, HoldState::Held { not_before } | HoldState::Ready { not_before } if now < not_before) {
             return Ok(WriteClaimOutcome::Lost(id));
         }
-        let why = HoldMoveReason::by(desk.actor());
+        let why = HoldMoveReason::by(unit.actor());
         if let Some(approval) = consent {
-            match use_consent(desk, approval.clone(), &why) {
+            match use_consent(unit, approval.clone(), &why) {
                 Ok(approval) => {
                     moved.retain(|kept| kept.id != approval.id);
                     moved.push(approval);
@@ -184,22 +184,22 @@ impl ClaimDueWrites {
                 Err(StoreError::Approval(ApprovalError::Expired { .. } | ApprovalError::NoEdge { .. })) => {
                     let lapse = ApprovalMove::Lapse { at: now };
                     if approval.state.clone().apply(lapse.clone()).is_ok() {
-                        moved.push(approvals::shift(desk, approval, lapse, &why)?);
+                        moved.push(approvals::shift(unit, approval, lapse, &why)?);
                     }
                     let (approval, message) = (item.approval, item.message);
                     let (code, expiry) = ("approval.lapsed", self.expiry);
                     let again = AskApprovalAgain { approval, message, code, expiry, reasons: &[] };
-                    return again.ask(desk, hold, desk.actor()).map(|hold| WriteClaimOutcome::Asked(hold.id, approval));
+                    return again.ask(unit, hold, unit.actor()).map(|hold| WriteClaimOutcome::Asked(hold.id, approval));
                 }
                 Err(other) => return Err(other),
             }
         }
         let epoch = hold.epoch + 1;
-        let claim = HoldClaim { node: desk.node.clone(), life: desk.life, epoch, lease_until: now + self.lease };
+        let claim = HoldClaim { node: unit.node.clone(), life: unit.life, epoch, lease_until: now + self.lease };
         let take = HoldMove::Claim { claim, now };
         let shifted = match &hold.state {
-            HoldState::Held { .. } => holds::shift(desk, hold, [HoldMove::ComeDue { now }, take], &why),
-            _ => holds::shift(desk, hold, [take], &why),
+            HoldState::Held { .. } => holds::shift(unit, hold, [HoldMove::ComeDue { now }, take], &why),
+            _ => holds::shift(unit, hold, [take], &why),
         };
         match shifted {
             Ok(hold) => Ok(WriteClaimOutcome::Ours(Box::new(hold))),
@@ -211,16 +211,16 @@ impl ClaimDueWrites {
 
 /// Consumes an approval. Consuming it again for the same write changes nothing and is recorded only once.
 fn use_consent<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     approval: Approval,
     why: &HoldMoveReason,
 ) -> Result<Approval, StoreError> {
-    let step = ApprovalMove::Consume { now: desk.now };
+    let step = ApprovalMove::Consume { now: unit.now };
     if matches!(approval.state, ApprovalState::Consumed { .. }) {
         approval.state.clone().apply(step)?;
         return Ok(approval);
     }
-    approvals::shift(desk, approval, step, why)
+    approvals::shift(unit, approval, step, why)
 }
 
 /// Arms a claimed write: everything needed to look it up and to undo it is recorded.
@@ -258,25 +258,25 @@ impl UseCase for ArmWrite {
         foreseen
     }
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Permit, StoreError> {
-        let hold = holds::locked(desk, self.hold).await?;
-        demand_own_claim(&hold, desk, self.epoch)?;
-        freezes::refuse_if_frozen(desk, hold.agent(), &hold.service).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Permit, StoreError> {
+        let hold = holds::locked(unit, self.hold).await?;
+        demand_own_claim(&hold, unit, self.epoch)?;
+        freezes::refuse_if_frozen(unit, hold.agent(), &hold.service).await?;
         let kept = match &self.before {
-            Some(_) => rollbacks::of_hold(desk, hold.id).await?,
+            Some(_) => rollbacks::of_hold(unit, hold.id).await?,
             None => None,
         };
         let (from, before) = (hold.state.word(), hold.version);
         let (hold, permit) = hold.arm(self.wire, self.handle.clone())?;
         let hold = Hold { version: before + 1, ..hold };
-        holds::record(desk, &hold, from, HoldMove::Arm.word(), &HoldMoveReason::by(desk.actor()));
-        holds::save(desk, &hold, before);
+        holds::record(unit, &hold, from, HoldMove::Arm.word(), &HoldMoveReason::by(unit.actor()));
+        holds::save(unit, &hold, before);
         // The state captured by the first attempt counts: a later one may already show our own change. Except if that
         // attempt provably did nothing, perhaps long ago.
         if let Some(point) = &self.before {
             match kept {
                 Some(kept) if kept.is_captured() => {}
-                Some(_) | None => rollbacks::capture(desk, hold.id, point),
+                Some(_) | None => rollbacks::capture(unit, hold.id, point),
             }
         }
         Ok(permit)
@@ -284,10 +284,10 @@ impl UseCase for ArmWrite {
 }
 
 /// The claim must be this node's, and the newest.
-fn demand_own_claim<T: StoreTx>(hold: &Hold, desk: &UnitOfWork<'_, T>, epoch: u64) -> Result<AttemptPhase, StoreError> {
+fn demand_own_claim<T: StoreTx>(hold: &Hold, unit: &UnitOfWork<'_, T>, epoch: u64) -> Result<AttemptPhase, StoreError> {
     match &hold.state {
         HoldState::Executing { claim, phase }
-            if claim.node == *desk.node && claim.life == desk.life && claim.epoch == epoch =>
+            if claim.node == *unit.node && claim.life == unit.life && claim.epoch == epoch =>
         {
             Ok(*phase)
         }
@@ -386,60 +386,60 @@ impl UseCase for FinishAttempt {
         foreseen
     }
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Hold, StoreError> {
-        let hold = holds::locked(desk, self.hold).await?;
-        demand_own_claim(&hold, desk, self.epoch)?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Hold, StoreError> {
+        let hold = holds::locked(unit, self.hold).await?;
+        demand_own_claim(&hold, unit, self.epoch)?;
         let point = match self.outcome.ends_point() {
-            true => rollbacks::of_hold(desk, hold.id).await?,
+            true => rollbacks::of_hold(unit, hold.id).await?,
             false => None,
         };
         let stop = match self.outcome.tries_again() {
-            true => stop_orders::stop_ordered_by(desk, hold.id).await?,
+            true => stop_orders::stop_ordered_by(unit, hold.id).await?,
             false => None,
         };
-        let now = desk.now;
+        let now = unit.now;
         if let Some(code) = self.outcome.failure() {
-            failures::keep(desk, &hold, code, self.service_words.as_deref());
+            failures::keep(unit, &hold, code, self.service_words.as_deref());
         }
         match &self.outcome {
             AttemptOutcome::NotDone { code } | AttemptOutcome::NotBefore { code, .. } if stop.is_some() => {
-                let why = HoldMoveReason::because(desk.actor(), code);
-                stop_orders::advance_or_stop(desk, hold, HoldMove::Retry { not_before: now }, (stop, &why))
+                let why = HoldMoveReason::because(unit.actor(), code);
+                stop_orders::advance_or_stop(unit, hold, HoldMove::Retry { not_before: now }, (stop, &why))
             }
             AttemptOutcome::Done { receipt, after, service_until, result } => {
                 let done = HoldMove::Complete { receipt: receipt.clone(), at: now };
-                let hold = holds::shift(desk, hold, [done], &HoldMoveReason::by(desk.actor()))?;
-                results::keep(desk, hold.id, result.as_deref());
-                failures::forget(desk, &hold);
+                let hold = holds::shift(unit, hold, [done], &HoldMoveReason::by(unit.actor()))?;
+                results::keep(unit, hold.id, result.as_deref());
+                failures::forget(unit, &hold);
                 if let (Some(point), Some(after)) = (point.filter(RollbackPoint::is_captured), after) {
-                    rollbacks::seal(desk, point, *after, *service_until)?;
+                    rollbacks::seal(unit, point, *after, *service_until)?;
                 }
                 Ok(hold)
             }
-            AttemptOutcome::NotDone { code } => retry_or_give_up(desk, hold, (code, now), self.message),
+            AttemptOutcome::NotDone { code } => retry_or_give_up(unit, hold, (code, now), self.message),
             AttemptOutcome::NotBefore { code, not_before } => {
-                retry_or_give_up(desk, hold, (code, *not_before), self.message)
+                retry_or_give_up(unit, hold, (code, *not_before), self.message)
             }
             AttemptOutcome::Refused { code } => {
                 if let Some(point) = point.filter(RollbackPoint::is_captured) {
-                    rollbacks::abandon(desk, point)?;
+                    rollbacks::abandon(unit, point)?;
                 }
-                give_up(desk, hold, code, (self.message, alarm_of_refusal(code)))
+                give_up(unit, hold, code, (self.message, alarm_of_refusal(code)))
             }
             AttemptOutcome::GivenBack => {
                 let hold = Hold { attempts: hold.attempts.saturating_sub(1), ..hold };
                 stop_orders::advance_or_stop(
-                    desk,
+                    unit,
                     hold,
                     HoldMove::Release { not_before: now },
-                    (stop, &HoldMoveReason::by(desk.actor())),
+                    (stop, &HoldMoveReason::by(unit.actor())),
                 )
             }
             AttemptOutcome::Unclear => holds::shift(
-                desk,
+                unit,
                 hold,
                 [HoldMove::Doubt { since: now }],
-                &HoldMoveReason::because(desk.actor(), "execute.in_doubt"),
+                &HoldMoveReason::because(unit.actor(), "execute.in_doubt"),
             ),
         }
     }
@@ -447,17 +447,17 @@ impl UseCase for FinishAttempt {
 
 /// Schedules another attempt after the usual wait, and not before a time; after the last attempt, the write is dead.
 fn retry_or_give_up<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     hold: Hold,
     (code, least): (&str, UtcMillis),
     message: MessageId,
 ) -> Result<Hold, StoreError> {
     let Some(wait) = backoff::delay(hold.attempts) else {
-        return give_up(desk, hold, code, (message, Some(MessageSeverity::Critical)));
+        return give_up(unit, hold, code, (message, Some(MessageSeverity::Critical)));
     };
-    let not_before = (desk.now + wait).max(least);
-    let why = HoldMoveReason::because(desk.actor(), code);
-    holds::shift(desk, hold, [HoldMove::Retry { not_before }], &why)
+    let not_before = (unit.now + wait).max(least);
+    let why = HoldMoveReason::because(unit.actor(), code);
+    holds::shift(unit, hold, [HoldMove::Retry { not_before }], &why)
 }
 
 /// The severity of the message to people about a refused write. A caller's mistake is reported to the caller alone.
@@ -473,19 +473,19 @@ fn alarm_of_refusal(code: &str) -> Option<MessageSeverity> {
 
 /// Moves a write to `dead` and notifies people, unless no one needs to know.
 pub(crate) fn give_up<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     hold: Hold,
     code: &str,
     (message, alarm): (MessageId, Option<MessageSeverity>),
 ) -> Result<Hold, StoreError> {
-    let why = HoldMoveReason::because(desk.actor(), code);
-    let give_up = HoldMove::GiveUp { code: code.to_owned(), at: desk.now };
-    let hold = holds::shift(desk, hold, [give_up], &why)?;
+    let why = HoldMoveReason::because(unit.actor(), code);
+    let give_up = HoldMove::GiveUp { code: code.to_owned(), at: unit.now };
+    let hold = holds::shift(unit, hold, [give_up], &why)?;
     if let Some(severity) = alarm {
         let body = serde_json::json!({
             "hold": hold.id, "code": code, "attempts": hold.attempts, "service": hold.service,
         });
-        outbox::put(desk, &OutboxMessage { id: message, topic: "hold.dead".into(), severity, body });
+        outbox::put(unit, &OutboxMessage { id: message, topic: "hold.dead".into(), severity, body });
     }
     Ok(hold)
 }

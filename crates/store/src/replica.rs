@@ -17,8 +17,9 @@ mod tests;
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use sluice_core::UtcMillis;
 use sluice_core::mail::query::MailSearchQuery;
 use sluice_core::mail::{Mail, MailAttachment, SenderAuthentication};
@@ -218,7 +219,7 @@ impl Replica {
     }
 
     fn copy(&self) -> Arc<ReplicaFile> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.read())
     }
 
     /// Reads; if that fails and the replica was swapped meanwhile, reads again from the new one: without its files the
@@ -360,7 +361,7 @@ impl Replica {
         let ShadowReplica { generation, copy } = shadow;
         copy.settle()?;
         self.place.set_current(generation)?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(copy);
+        *self.current.write() = Arc::new(copy);
         self.place.sweep(generation);
         Ok(())
     }

@@ -14,10 +14,10 @@ const KEEP: &str = "INSERT INTO results (hold, body, until) VALUES (?1, ?2, ?3)"
 const OF_HOLD: &str = "SELECT body FROM results WHERE hold = ?1";
 
 /// Stores the result for the agent, if there is one.
-pub(crate) fn keep<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: HoldId, result: Option<&str>) {
-    let until = desk.now + KEPT;
+pub(crate) fn keep<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, hold: HoldId, result: Option<&str>) {
+    let until = unit.now + KEPT;
     if let Some(body) = result {
-        desk.write(KEEP, params![hold, body, until]);
+        unit.write(KEEP, params![hold, body, until]);
     }
 }
 

@@ -194,18 +194,18 @@ struct DeleteExpiredRows {
 impl UseCase for DeleteExpiredRows {
     type Out = u64;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<u64, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<u64, StoreError> {
         // A caller whose clock is ahead deletes nothing early.
-        let before = self.now.min(desk.now) - self.kept;
+        let before = self.now.min(unit.now) - self.kept;
         let is_early = before < self.now - self.kept;
         let mut going = Vec::new();
         for id in &self.old {
             let row = HoldId::from_bits(*id);
             let goes = match self.table {
-                RetentionTable::Writes => desk.row(STILL_OVER, params![row, before]).await?.is_some(),
-                RetentionTable::Questions => !is_early && desk.row(OPEN_WRITE, params![row]).await?.is_none(),
-                RetentionTable::Sessions => desk.row(CLEAN_AND_ENDED, params![row, before]).await?.is_some(),
-                RetentionTable::ProxyTasks => desk.row(TASK_ENDED, params![row, before]).await?.is_some(),
+                RetentionTable::Writes => unit.row(STILL_OVER, params![row, before]).await?.is_some(),
+                RetentionTable::Questions => !is_early && unit.row(OPEN_WRITE, params![row]).await?.is_none(),
+                RetentionTable::Sessions => unit.row(CLEAN_AND_ENDED, params![row, before]).await?.is_some(),
+                RetentionTable::ProxyTasks => unit.row(TASK_ENDED, params![row, before]).await?.is_some(),
             };
             if goes {
                 going.push(*id);
@@ -213,12 +213,12 @@ impl UseCase for DeleteExpiredRows {
         }
         let (statements, name) = self.table.deletes();
         for id in &going {
-            statements.iter().for_each(|sql| desk.write(sql, params![HoldId::from_bits(*id)]));
+            statements.iter().for_each(|sql| unit.write(sql, params![HoldId::from_bits(*id)]));
         }
         let gone = going.len() as u64;
         if gone > 0 {
-            let fact = AuditFact::new("store.pruned", desk.actor());
-            desk.record(fact.with(name, gone));
+            let fact = AuditFact::new("store.pruned", unit.actor());
+            unit.record(fact.with(name, gone));
         }
         Ok(gone)
     }

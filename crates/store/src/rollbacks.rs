@@ -61,10 +61,10 @@ impl StoreQuery for GetHoldRollback {
 }
 
 pub(crate) async fn of_hold<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     hold: HoldId,
 ) -> Result<Option<RollbackPoint>, StoreError> {
-    GetHoldRollback(hold).run(desk.tx()).await
+    GetHoldRollback(hold).run(unit.tx()).await
 }
 
 /// The query of [`of_hold`], made early.
@@ -78,27 +78,27 @@ pub(crate) fn of_hold_ahead(hold: HoldId) -> PrefetchQuery {
 }
 
 /// Stores a new point. It replaces one that was abandoned.
-pub(crate) fn capture<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: HoldId, before: &StateBeforeWrite) {
-    let now = desk.now;
+pub(crate) fn capture<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, hold: HoldId, before: &StateBeforeWrite) {
+    let now = unit.now;
     let print = before.print.to_bytes();
-    desk.write(REPLACE, params![hold]);
-    desk.write(CAPTURE, params![before.id, hold, before.content.as_slice(), print.as_slice(), now]);
-    record(desk, hold, before.id, "rollback.captured");
+    unit.write(REPLACE, params![hold]);
+    unit.write(CAPTURE, params![before.id, hold, before.content.as_slice(), print.as_slice(), now]);
+    record(unit, hold, before.id, "rollback.captured");
 }
 
 pub(crate) fn seal<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     point: RollbackPoint,
     after: ObjectFingerprint,
     service_until: Option<UtcMillis>,
 ) -> Result<(), StoreError> {
-    let written = RollbackWriteRecord { at: desk.now, after, service_until };
-    shift(desk, point, |state| state.seal(written))
+    let written = RollbackWriteRecord { at: unit.now, after, service_until };
+    shift(unit, point, |state| state.seal(written))
 }
 
-pub(crate) fn abandon<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, point: RollbackPoint) -> Result<(), StoreError> {
-    let now = desk.now;
-    shift(desk, point, |state| state.abandon(now))
+pub(crate) fn abandon<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, point: RollbackPoint) -> Result<(), StoreError> {
+    let now = unit.now;
+    shift(unit, point, |state| state.abandon(now))
 }
 
 /// Records that the write was undone by another write.
@@ -110,10 +110,10 @@ pub(crate) struct MarkRollbackUndone {
 
 impl UseCase for MarkRollbackUndone {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let point = of_hold(desk, self.hold).await?.ok_or(StoreError::NotFound { what: "rollback point" })?;
-        let (now, by) = (desk.now, self.by.clone());
-        shift(desk, point, |state| state.undo(self.present, by, now))
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let point = of_hold(unit, self.hold).await?.ok_or(StoreError::NotFound { what: "rollback point" })?;
+        let (now, by) = (unit.now, self.by.clone());
+        shift(unit, point, |state| state.undo(self.present, by, now))
     }
 }
 
@@ -124,19 +124,19 @@ pub(crate) struct ExpireRollbacks {
 
 impl UseCase for ExpireRollbacks {
     type Out = Vec<RollbackPoint>;
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<RollbackPoint>, StoreError> {
-        let now = desk.now;
-        let rows = desk.rows(EXPIRED, params![now, self.limit]).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Vec<RollbackPoint>, StoreError> {
+        let now = unit.now;
+        let rows = unit.rows(EXPIRED, params![now, self.limit]).await?;
         let points = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
         for point in &points {
-            shift(desk, point.clone(), |state| state.expire(now))?;
+            shift(unit, point.clone(), |state| state.expire(now))?;
         }
         Ok(points)
     }
 }
 
 fn shift<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     point: RollbackPoint,
     step: impl FnOnce(RollbackState) -> Result<RollbackState, sluice_core::rollback::RollbackError>,
 ) -> Result<(), StoreError> {
@@ -151,15 +151,15 @@ fn shift<T: StoreTx>(
         RollbackState::Undone { by: who, at: when } => (by, at) = (Some(who), Some(*when)),
         RollbackState::Expired { at: when } | RollbackState::Abandoned { at: when } => at = Some(*when),
     }
-    desk.write_one(MOVED, params![point.id, point.version, state.word(), after, until, by, at, content]);
-    record(desk, point.hold, point.id, &format!("rollback.{}", state.word()));
+    unit.write_one(MOVED, params![point.id, point.version, state.word(), after, until, by, at, content]);
+    record(unit, point.hold, point.id, &format!("rollback.{}", state.word()));
     Ok(())
 }
 
-fn record<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: HoldId, id: RollbackId, kind: &str) {
-    let mut fact = AuditFact::new(kind, desk.actor()).with("rollback", id);
+fn record<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, hold: HoldId, id: RollbackId, kind: &str) {
+    let mut fact = AuditFact::new(kind, unit.actor()).with("rollback", id);
     fact.hold = Some(hold);
-    desk.record(fact);
+    unit.record(fact);
 }
 
 fn decode(row: SqlRow) -> Result<RollbackPoint, StoreError> {

@@ -64,9 +64,9 @@ impl TaskSource {
     }
 
     /// The actor for the audit log: a task key acts for no person, so the node that accepted it is named.
-    fn actor<T: StoreTx>(&self, desk: &UnitOfWork<'_, T>) -> Actor {
+    fn actor<T: StoreTx>(&self, unit: &UnitOfWork<'_, T>) -> Actor {
         match self {
-            Self::Key(_) => desk.actor(),
+            Self::Key(_) => unit.actor(),
             Self::Operator(actor) => actor.clone(),
         }
     }
@@ -120,18 +120,18 @@ struct OpenSession {
 impl UseCase for OpenSession {
     type Out = Session;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Session, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Session, StoreError> {
         let Self { id, agent, client, task } = self;
         if let Some(task) = task {
             task.by.refuse_agents()?;
         }
-        let now = desk.now;
+        let now = unit.now;
         let text = task.as_ref().map(|task| task.text.as_str());
         let by = task.as_ref().map(|task| task.by.text());
-        desk.write(OPEN, params![*id, agent, client.as_deref(), text, by.as_deref(), now]);
-        let actor = task.as_ref().map_or_else(|| Actor::Agent(agent.clone()), |task| task.by.actor(desk));
+        unit.write(OPEN, params![*id, agent, client.as_deref(), text, by.as_deref(), now]);
+        let actor = task.as_ref().map_or_else(|| Actor::Agent(agent.clone()), |task| task.by.actor(unit));
         let fact = AuditFact::new("session.opened", actor).with("session", id);
-        desk.record(match (text, by) {
+        unit.record(match (text, by) {
             (Some(text), Some(by)) => fact.with("agent", agent).with("task_bytes", text.len()).with("task_by", by),
             _ => fact,
         });
@@ -150,20 +150,20 @@ struct StateSessionTask {
 impl UseCase for StateSessionTask {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         self.task.by.refuse_agents()?;
         let missing = || StoreError::NotFound { what: "session" };
-        let session = desk.row(LOCKED, params![self.id]).await?.map(decode).transpose()?.ok_or_else(missing)?;
+        let session = unit.row(LOCKED, params![self.id]).await?.map(decode).transpose()?.ok_or_else(missing)?;
         // SECURITY: another agent is told that the session does not exist, not that it is forbidden.
         let is_strange = self.agent.as_ref().is_some_and(|agent| *agent != session.agent);
         if is_strange || session.ended_at.is_some() {
             return Err(missing());
         }
         let (whole, by) = (joined(session.task.as_deref(), &self.task.text), self.task.by.text());
-        desk.write(STATE_TASK, params![self.id, whole.as_str(), by.as_str()]);
-        let actor = self.task.by.actor(desk);
+        unit.write(STATE_TASK, params![self.id, whole.as_str(), by.as_str()]);
+        let actor = self.task.by.actor(unit);
         let fact = AuditFact::new("session.tasked", actor).with("session", self.id).with("agent", &session.agent);
-        desk.record(fact.with("task_bytes", self.task.text.len()).with("task_by", by));
+        unit.record(fact.with("task_bytes", self.task.text.len()).with("task_by", by));
         Ok(())
     }
 }
@@ -194,36 +194,36 @@ struct ChangeSession {
 impl UseCase for ChangeSession {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         // SECURITY: an agent must not clear its own taint.
         if let SessionChangeKind::Clear { by: Actor::Agent(_) | Actor::Node(_) } = &self.deed {
             return Err(StoreError::NotAPerson);
         }
         let missing = || StoreError::NotFound { what: "session" };
-        let session = desk.row(LOCKED, params![self.id]).await?.map(decode).transpose()?.ok_or_else(missing)?;
-        let now = desk.now;
+        let session = unit.row(LOCKED, params![self.id]).await?.map(decode).transpose()?.ok_or_else(missing)?;
+        let now = unit.now;
         let fact = match &self.deed {
             // SECURITY: another agent is told that the session does not exist, not that it is forbidden.
             SessionChangeKind::End { by: Actor::Agent(name) } if *name != session.agent => return Err(missing()),
             SessionChangeKind::End { by } if session.ended_at.is_none() => {
-                desk.write(END, params![self.id, now]);
+                unit.write(END, params![self.id, now]);
                 AuditFact::new("session.ended", by.clone())
             }
             SessionChangeKind::Taint { code } if session.tainted_at.is_none() => {
-                desk.write(TAINT, params![self.id, now]);
-                let mut fact = AuditFact::new("session.tainted", desk.actor()).with("agent", &session.agent);
+                unit.write(TAINT, params![self.id, now]);
+                let mut fact = AuditFact::new("session.tainted", unit.actor()).with("agent", &session.agent);
                 fact.code = Some(code.clone());
                 fact
             }
             SessionChangeKind::Clear { by } if session.tainted_at.is_some() => {
-                desk.write(TAINT, params![self.id, None::<UtcMillis>]);
+                unit.write(TAINT, params![self.id, None::<UtcMillis>]);
                 AuditFact::new("session.cleared", by.clone()).with("agent", &session.agent)
             }
             SessionChangeKind::End { .. } | SessionChangeKind::Taint { .. } | SessionChangeKind::Clear { .. } => {
                 return Ok(());
             }
         };
-        desk.record(fact.with("session", self.id));
+        unit.record(fact.with("session", self.id));
         Ok(())
     }
 }

@@ -12,11 +12,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -383,18 +384,18 @@ impl SqliteFile {
         line: ReadLane,
         ask: impl FnOnce(&mut SqliteTx) -> Result<Out, StoreError>,
     ) -> Result<Out, StoreError> {
-        let free = || self.readers.iter().find_map(|reader| reader.try_lock().ok());
+        let free = || self.readers.iter().find_map(Mutex::try_lock);
         let reader = match line {
-            ReadLane::Ordinary => free().or_else(|| self.readers.first().map(held)),
-            ReadLane::Stop => self.stop_reader.as_ref().map(held),
-            ReadLane::Status => self.status_reader.as_ref().map(held),
+            ReadLane::Ordinary => free().or_else(|| self.readers.first().map(Mutex::lock)),
+            ReadLane::Stop => self.stop_reader.as_ref().map(Mutex::lock),
+            ReadLane::Status => self.status_reader.as_ref().map(Mutex::lock),
         };
         ask(&mut *reader.ok_or_else(|| StoreError::Unavailable("no connection for reading".into()))?)
     }
 
     /// Holds every ordinary connection for reading. For tests.
     pub fn occupy_readers(&self) -> Vec<MutexGuard<'_, SqliteTx>> {
-        self.readers.iter().map(held).collect()
+        self.readers.iter().map(Mutex::lock).collect()
     }
 }
 
@@ -413,10 +414,6 @@ impl Drop for SqliteFile {
             drop(writer.join());
         }
     }
-}
-
-fn held(reader: &Mutex<SqliteTx>) -> MutexGuard<'_, SqliteTx> {
-    reader.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A use case on SQLite never waits; if it would, that is a bug of ours, not a reason to hang.

@@ -178,22 +178,22 @@ struct StateSlot<'a> {
 impl<'a> StateSlot<'a> {
     /// Finds it, or the answer that this hold got before.
     async fn find<T: StoreTx>(
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         shelf: &'a StateScope,
         key: &'a str,
         hold: HoldId,
     ) -> Result<Result<Self, StateChanged>, StoreError> {
-        let now = desk.row(LOCKED, shelf.place(key)).await?.map(decode).transpose()?;
+        let now = unit.row(LOCKED, shelf.place(key)).await?.map(decode).transpose()?;
         let before = match &now {
             Some(row) if row.hold == hold => Some(row.item.version),
             Some(row) if row.item.version > 1 => {
-                let row = desk.row(WRITTEN_BY, with(shelf.place(key), hold)).await?;
+                let row = unit.row(WRITTEN_BY, with(shelf.place(key), hold)).await?;
                 row.map(decode).transpose()?.map(|row| row.item.version)
             }
             Some(_) | None => None,
         };
         let Some(version) = before else { return Ok(Ok(Self { shelf, key, hold, now })) };
-        let row = desk.row(VERSION, with(shelf.place(key), version.saturating_sub(1))).await?;
+        let row = unit.row(VERSION, with(shelf.place(key), version.saturating_sub(1))).await?;
         let previous = row.map(decode).transpose()?.and_then(StateRow::there);
         Ok(Err(StateChanged { version, previous }))
     }
@@ -214,19 +214,19 @@ impl<'a> StateSlot<'a> {
     /// Writes the next version: a value, or the mark of a deleted one.
     fn make<T: StoreTx>(
         self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         value: Option<&str>,
         since: Option<UtcMillis>,
         by: &AgentName,
     ) -> StateChanged {
-        let (now, place) = (desk.now, self.shelf.place(self.key));
+        let (now, place) = (unit.now, self.shelf.place(self.key));
         let size = value.map_or(0, |value| size_of(self.key, value));
         let since = since.or(self.there().map(|item| item.created_at)).unwrap_or(now);
         let version = match &self.now {
             None => {
                 let mut row = place;
                 row.extend(params![1_u64, value, size, since, now, by, self.hold]);
-                desk.write(FIRST, row);
+                unit.write(FIRST, row);
                 1
             }
             Some(StateRow { item, is_there, hold }) => {
@@ -234,13 +234,13 @@ impl<'a> StateSlot<'a> {
                 let value_before = is_there.then_some(item.value.as_str());
                 old.extend(params![item.version, value_before, item.size]);
                 old.extend(params![item.created_at, item.updated_at, &item.by, *hold]);
-                desk.write(PUT_BY, old);
+                unit.write(PUT_BY, old);
                 let mut row = with(place.clone(), item.version);
                 row.extend(params![item.version + 1, value, size, since, now, by, self.hold]);
-                desk.write_one(NEXT, row);
+                unit.write_one(NEXT, row);
                 let kept = self.shelf.kept().max(KEPT_ANYWAY);
                 if let Some(oldest) = (item.version + 1).checked_sub(kept + 1).filter(|oldest| *oldest > 0) {
-                    desk.write(FORGET, with(place, oldest));
+                    unit.write(FORGET, with(place, oldest));
                 }
                 item.version + 1
             }
@@ -260,26 +260,26 @@ impl UseCase for SetState {
         vec![counters::turn_ahead(&self.by)]
     }
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<StateChanged, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<StateChanged, StoreError> {
         // Writes of an agent take turns, so that two nodes together do not exceed the quota of its shelf.
-        let is_first = counters::take_turn(desk, &self.by).await?;
-        let spot = match StateSlot::find(desk, &self.shelf, &self.key, self.hold).await? {
+        let is_first = counters::take_turn(unit, &self.by).await?;
+        let spot = match StateSlot::find(unit, &self.shelf, &self.key, self.hold).await? {
             Ok(spot) => spot,
             Err(before) => return Ok(before),
         };
         spot.demand(self.expected)?;
-        let used = used(desk.tx(), &self.shelf).await?;
+        let used = used(unit.tx(), &self.shelf).await?;
         let size = size_of(&self.key, &self.value);
         let freed = spot.there().map_or(0, |item| item.size);
         if self.value.len() > LONGEST_VALUE || used.saturating_sub(freed).saturating_add(size) > self.quota {
             return Err(StoreError::Quota);
         }
-        let changed = spot.make(desk, Some(&self.value), None, &self.by);
+        let changed = spot.make(unit, Some(&self.value), None, &self.by);
         if is_first {
-            counters::make_latch(desk, &self.by);
+            counters::make_latch(unit, &self.by);
         }
         let by = Actor::Agent(self.by.clone());
-        desk.record(fact("state.set", by, self.hold, (&self.shelf, &self.key), changed.version).with("bytes", size));
+        unit.record(fact("state.set", by, self.hold, (&self.shelf, &self.key), changed.version).with("bytes", size));
         Ok(changed)
     }
 }
@@ -295,8 +295,8 @@ struct DeleteState {
 impl UseCase for DeleteState {
     type Out = Option<StateItem>;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Option<StateItem>, StoreError> {
-        let spot = match StateSlot::find(desk, &self.shelf, &self.key, self.hold).await? {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Option<StateItem>, StoreError> {
+        let spot = match StateSlot::find(unit, &self.shelf, &self.key, self.hold).await? {
             Ok(spot) => spot,
             Err(before) => return Ok(before.previous),
         };
@@ -304,9 +304,9 @@ impl UseCase for DeleteState {
         if spot.there().is_none() {
             return Ok(None);
         }
-        let changed = spot.make(desk, None, None, &self.by);
+        let changed = spot.make(unit, None, None, &self.by);
         let by = Actor::Agent(self.by.clone());
-        desk.record(fact("state.deleted", by, self.hold, (&self.shelf, &self.key), changed.version));
+        unit.record(fact("state.deleted", by, self.hold, (&self.shelf, &self.key), changed.version));
         Ok(changed.previous)
     }
 }
@@ -323,20 +323,20 @@ struct RestoreState {
 impl UseCase for RestoreState {
     type Out = StateChanged;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<StateChanged, StoreError> {
-        let spot = match StateSlot::find(desk, &self.shelf, &self.key, self.hold).await? {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<StateChanged, StoreError> {
+        let spot = match StateSlot::find(unit, &self.shelf, &self.key, self.hold).await? {
             Ok(spot) => spot,
             Err(before) => return Ok(before),
         };
         spot.demand(Some(self.expected.unwrap_or(0)))?;
         let there = spot.there().map(|item| item.by.clone());
         let changed = match (&self.item, there) {
-            (Some(item), _) => spot.make(desk, Some(&item.value), Some(item.created_at), &item.by),
-            (None, Some(by)) => spot.make(desk, None, None, &by),
+            (Some(item), _) => spot.make(unit, Some(&item.value), Some(item.created_at), &item.by),
+            (None, Some(by)) => spot.make(unit, None, None, &by),
             (None, None) => return Ok(StateChanged { version: 0, previous: None }),
         };
-        let by = desk.actor();
-        desk.record(fact("state.put_back", by, self.hold, (&self.shelf, &self.key), changed.version));
+        let by = unit.actor();
+        unit.record(fact("state.put_back", by, self.hold, (&self.shelf, &self.key), changed.version));
         Ok(changed)
     }
 }
@@ -357,28 +357,28 @@ impl ClearSessionState {
 impl UseCase for ClearSessionState {
     type Out = u32;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<u32, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<u32, StoreError> {
         let shelf = StateScope::Session(self.session);
         let mark = params![shelf.word(), shelf.owner(), self.mark()];
-        if let Some(row) = desk.row(MARK, mark.clone()).await? {
+        if let Some(row) = unit.row(MARK, mark.clone()).await? {
             return row.of("state_items").count();
         }
-        let rows = desk.rows(EVERYTHING, params![shelf.word(), shelf.owner()]).await?;
+        let rows = unit.rows(EVERYTHING, params![shelf.word(), shelf.owner()]).await?;
         let items = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
         let cleared = u32::try_from(items.len()).unwrap_or(u32::MAX);
-        let by = owner(desk, self.session).await?;
+        let by = owner(unit, self.session).await?;
         for row in items {
             let key = row.item.key.clone();
             let spot = StateSlot { shelf: &shelf, key: &key, hold: self.hold, now: Some(row) };
-            spot.make(desk, None, None, &by);
+            spot.make(unit, None, None, &by);
         }
-        let (mut row, now) = (mark, desk.now);
+        let (mut row, now) = (mark, unit.now);
         row.extend(params![cleared, None::<&str>, 0_u64, now, now, &by, self.hold]);
-        desk.write(FIRST, row);
+        unit.write(FIRST, row);
         let mut fact =
             AuditFact::new("state.cleared", Actor::Agent(by)).with("session", self.session).with("items", cleared);
         fact.hold = Some(self.hold);
-        desk.record(fact);
+        unit.record(fact);
         Ok(cleared)
     }
 }
@@ -386,8 +386,8 @@ impl UseCase for ClearSessionState {
 const MARK: &str = "SELECT version FROM state_items WHERE shelf = ?1 AND owner = ?2 AND name = ?3";
 const OWNER: &str = "SELECT agent FROM sessions WHERE id = ?1";
 
-async fn owner<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, session: SessionId) -> Result<AgentName, StoreError> {
-    let row = desk.row(OWNER, params![session]).await?;
+async fn owner<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, session: SessionId) -> Result<AgentName, StoreError> {
+    let row = unit.row(OWNER, params![session]).await?;
     row.ok_or(StoreError::NotFound { what: "session" })?.of("sessions").parsed()
 }
 

@@ -19,28 +19,28 @@ const ORDER: &str =
 const ORDERED: &str = "SELECT given_by FROM stop_orders WHERE hold = ?1";
 
 /// Orders that this write is not retried.
-pub(crate) fn order<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, hold: HoldId, by: &Actor) {
-    let now = desk.now;
-    desk.write(ORDER, params![hold, by, now]);
+pub(crate) fn order<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, hold: HoldId, by: &Actor) {
+    let now = unit.now;
+    unit.write(ORDER, params![hold, by, now]);
 }
 
 /// Who ordered that a write is not retried, if anyone did.
 pub(crate) async fn stop_ordered_by<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     hold: HoldId,
 ) -> Result<Option<Actor>, StoreError> {
-    desk.row(ORDERED, params![hold]).await?.map(|row| row.of("stop_orders").parsed()).transpose()
+    unit.row(ORDERED, params![hold]).await?.map(|row| row.of("stop_orders").parsed()).transpose()
 }
 
 /// Moves a write by this step, and then cancels it if that was ordered.
 pub(crate) fn advance_or_stop<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     hold: Hold,
     on: HoldMove,
     (stop, why): (Option<Actor>, &HoldMoveReason),
 ) -> Result<Hold, StoreError> {
-    let Some(by) = stop else { return holds::shift(desk, hold, [on], why) };
-    let at = desk.now;
+    let Some(by) = stop else { return holds::shift(unit, hold, [on], why) };
+    let at = unit.now;
     let why = HoldMoveReason::because(why.actor.clone(), CODE);
-    holds::shift(desk, hold, [on, HoldMove::Cancel { by, at }], &why)
+    holds::shift(unit, hold, [on, HoldMove::Cancel { by, at }], &why)
 }

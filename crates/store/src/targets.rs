@@ -40,21 +40,21 @@ pub struct SessionObservation {
 impl UseCase for SessionObservation {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        observe(desk, self);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        observe(unit, self);
         Ok(())
     }
 }
 
 /// Records an observation in the current transaction.
-pub(crate) fn observe<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, seen: &SessionObservation) {
-    let now = desk.now;
+pub(crate) fn observe<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, seen: &SessionObservation) {
+    let now = unit.now;
     let met = seen.met.to_bytes();
-    let fact = AuditFact::new("session.observed", desk.actor()).with("session", seen.session);
+    let fact = AuditFact::new("session.observed", unit.actor()).with("session", seen.session);
     let mut fact = fact.with("values", met.len() / 8);
-    desk.write(OBSERVE, params![seen.session, seen.id, now, seen.source.as_str(), met]);
+    unit.write(OBSERVE, params![seen.session, seen.id, now, seen.source.as_str(), met]);
     fact.call = seen.call;
-    desk.record(fact);
+    unit.record(fact);
 }
 
 struct ListSessionObservations(SessionId);
@@ -129,22 +129,22 @@ pub(crate) fn read(row: &mut RowReader) -> Result<Vec<TracedTarget>, StoreError>
 
 /// The targets of one write, while its approval request is being decided.
 pub(crate) async fn targets_to_learn<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     hold: HoldId,
 ) -> Result<Vec<String>, StoreError> {
-    Ok(of_hold(desk.tx(), hold).await?.into_iter().filter_map(|target| target.print).collect())
+    Ok(of_hold(unit.tx(), hold).await?.into_iter().filter_map(|target| target.print).collect())
 }
 
 /// Makes targets known.
 pub(crate) fn learn<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     agent: &AgentName,
     approval: ApprovalId,
     prints: &[String],
 ) {
-    let now = desk.now;
+    let now = unit.now;
     for print in prints {
-        desk.write(LEARN, params![agent, print.as_str(), now, approval]);
+        unit.write(LEARN, params![agent, print.as_str(), now, approval]);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::sql::{SqlRow, SqlValue, SqlWrite, StoreTx, params};
 pub(crate) trait UseCase: Send + 'static {
     type Out: Send + 'static;
     /// Decides. Reads first; changes go to the unit of work and are made after this has returned `Ok`.
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Self::Out, StoreError>;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Self::Out, StoreError>;
     /// The agent whose turn it takes, if it takes one.
     fn turn(&self) -> Option<&AgentName> {
         None
@@ -175,7 +175,7 @@ pub(crate) async fn perform<U: UseCase, T: StoreTx>(
     tx: &mut T,
     group: &mut CommitGroup,
 ) -> Result<Result<U::Out, StoreError>, StoreError> {
-    let mut desk = UnitOfWork {
+    let mut unit = UnitOfWork {
         tx,
         now: group.now,
         node: &group.log,
@@ -184,12 +184,12 @@ pub(crate) async fn perform<U: UseCase, T: StoreTx>(
         writes: Vec::new(),
         set_to: None,
     };
-    let answer = match case.run(&mut desk).await {
+    let answer = match case.run(&mut unit).await {
         Ok(answer) => answer,
         Err(fault) if fault.is_fault() => return Err(fault),
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let UnitOfWork { facts, mut writes, set_to, .. } = desk;
+    let UnitOfWork { facts, mut writes, set_to, .. } = unit;
     // Its audit entries, and everything after it, have the time that was set.
     group.now = set_to.unwrap_or(group.now);
     for fact in facts {

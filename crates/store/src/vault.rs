@@ -168,10 +168,10 @@ const NO_SECRET: StoreError = StoreError::NotFound { what: "secret" };
 impl UseCase for PutSecret {
     type Out = SecretRow;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<SecretRow, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<SecretRow, StoreError> {
         refuse_agents(&self.by)?;
-        let before = desk.row(LOCKED, params![self.name.as_str()]).await?.map(decode).transpose()?;
-        let root = desk.row(ROOT_LOCKED, params![]).await?.map(decode_root).transpose()?;
+        let before = unit.row(LOCKED, params![self.name.as_str()]).await?.map(decode).transpose()?;
+        let root = unit.row(ROOT_LOCKED, params![]).await?.map(decode_root).transpose()?;
         // Encrypted with a root key that was replaced meanwhile: it must be encrypted again.
         if root.is_none_or(|root| root.root != self.root) {
             return Err(StoreError::VersionConflict { current: before.map_or(0, |row| row.version) });
@@ -180,12 +180,12 @@ impl UseCase for PutSecret {
         if current.saturating_add(1) != self.version || before.as_ref().is_some_and(|row| row.id != self.id) {
             return Err(StoreError::VersionConflict { current });
         }
-        let now = desk.now;
+        let now = unit.now;
         match &before {
             None => {
                 let row =
                     params![self.name.as_str(), self.id.bits(), self.kind.as_str(), self.scope.as_str(), now, &self.by];
-                desk.write(NEW, row);
+                unit.write(NEW, row);
             }
             Some(row) => {
                 let next = params![
@@ -197,8 +197,8 @@ impl UseCase for PutSecret {
                     now,
                     &self.by
                 ];
-                desk.write_one(NEXT, next);
-                desk.write(LET_LAPSE, params![self.id.bits(), row.version, self.keep_old_until]);
+                unit.write_one(NEXT, next);
+                unit.write(LET_LAPSE, params![self.id.bits(), row.version, self.keep_old_until]);
             }
         }
         let version = params![
@@ -210,11 +210,11 @@ impl UseCase for PutSecret {
             self.sealed.as_slice(),
             now
         ];
-        desk.write(SEAL, version);
-        desk.write(LAPSED, params![now]);
-        desk.write_one(MOVED, params![]);
+        unit.write(SEAL, version);
+        unit.write(LAPSED, params![now]);
+        unit.write_one(MOVED, params![]);
         let kind = if before.is_some() { "secret.rotated" } else { "secret.set" };
-        desk.record(fact(kind, &self.by, &self.name).with("version", self.version).with("kind", self.kind.as_str()));
+        unit.record(fact(kind, &self.by, &self.name).with("version", self.version).with("kind", self.kind.as_str()));
         Ok(SecretRow {
             name: self.name.clone(),
             id: self.id,
@@ -242,15 +242,15 @@ struct RevokeSecret {
 impl UseCase for RevokeSecret {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         refuse_agents(&self.by)?;
-        let row = desk.row(LOCKED, params![self.name.as_str()]).await?.map(decode).transpose()?.ok_or(NO_SECRET)?;
+        let row = unit.row(LOCKED, params![self.name.as_str()]).await?.map(decode).transpose()?.ok_or(NO_SECRET)?;
         if row.revoked.is_none() {
-            let now = desk.now;
-            desk.write(REVOKE, params![self.name.as_str(), now, &self.by]);
-            desk.write(DESTROY, params![row.id.bits()]);
-            desk.write_one(MOVED, params![]);
-            desk.record(fact("secret.revoked", &self.by, &self.name));
+            let now = unit.now;
+            unit.write(REVOKE, params![self.name.as_str(), now, &self.by]);
+            unit.write(DESTROY, params![row.id.bits()]);
+            unit.write_one(MOVED, params![]);
+            unit.record(fact("secret.revoked", &self.by, &self.name));
         }
         Ok(())
     }
@@ -267,9 +267,9 @@ struct RecordSecretUse {
 impl UseCase for RecordSecretUse {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         let fact = fact("secret.used", &self.by, &self.name);
-        desk.record(fact.with("connection", &self.connection).with("for", self.why.as_str()));
+        unit.record(fact.with("connection", &self.connection).with("for", self.why.as_str()));
         Ok(())
     }
 }
@@ -285,12 +285,12 @@ struct AskRotation {
 impl UseCase for AskRotation {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let row = desk.row(ONE, params![self.name.as_str()]).await?.map(decode).transpose()?.ok_or(NO_SECRET)?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let row = unit.row(ONE, params![self.name.as_str()]).await?.map(decode).transpose()?.ok_or(NO_SECRET)?;
         if row.revoked.is_some() {
             return Err(NO_SECRET);
         }
-        if outbox::is_put(desk, self.message).await? {
+        if outbox::is_put(unit, self.message).await? {
             return Ok(());
         }
         let severity = if self.reason == "compromised" { MessageSeverity::Critical } else { MessageSeverity::Warning };
@@ -299,9 +299,9 @@ impl UseCase for AskRotation {
             body.insert("agent".into(), agent.as_str().into());
         }
         let topic = "secret.rotation_asked".into();
-        outbox::put(desk, &OutboxMessage { id: self.message, topic, severity, body });
+        outbox::put(unit, &OutboxMessage { id: self.message, topic, severity, body });
         let fact = fact("secret.rotation_asked", &self.by, &self.name).with("message", self.message);
-        desk.record(fact.with("reason", self.reason.as_str()));
+        unit.record(fact.with("reason", self.reason.as_str()));
         Ok(())
     }
 }
@@ -314,14 +314,14 @@ struct BeginVault {
 impl UseCase for BeginVault {
     type Out = VaultRoot;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<VaultRoot, StoreError> {
-        if let Some(row) = desk.row(ROOT_LOCKED, params![]).await? {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<VaultRoot, StoreError> {
+        if let Some(row) = unit.row(ROOT_LOCKED, params![]).await? {
             return decode_root(row);
         }
-        let (VaultRoot { root, salt, proof }, now) = (&self.root, desk.now);
-        desk.write(FIRST_ROOT, params![root.as_str(), salt.as_slice(), proof.as_slice(), now]);
-        let by = desk.actor();
-        desk.record(AuditFact::new("vault.began", by).with("root", root));
+        let (VaultRoot { root, salt, proof }, now) = (&self.root, unit.now);
+        unit.write(FIRST_ROOT, params![root.as_str(), salt.as_slice(), proof.as_slice(), now]);
+        let by = unit.actor();
+        unit.record(AuditFact::new("vault.began", by).with("root", root));
         Ok(self.root.clone())
     }
 }
@@ -342,11 +342,11 @@ pub struct RekeyVault {
 impl UseCase for RekeyVault {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
         refuse_agents(&self.by)?;
-        let root = desk.row(ROOT_LOCKED, params![]).await?.map(decode_root).transpose()?;
-        let strangers: u64 = count(desk, STRANGERS, &self.from).await?;
-        let all: u64 = match desk.row(COUNT, params![]).await? {
+        let root = unit.row(ROOT_LOCKED, params![]).await?.map(decode_root).transpose()?;
+        let strangers: u64 = count(unit, STRANGERS, &self.from).await?;
+        let all: u64 = match unit.row(COUNT, params![]).await? {
             Some(row) => row.of("secret_versions").count()?,
             None => 0,
         };
@@ -357,19 +357,19 @@ impl UseCase for RekeyVault {
         }
         for (secret, version, wrapped) in &self.wrapped {
             let row = params![secret.bits(), *version, self.from.as_str(), self.to.root.as_str(), wrapped.as_slice()];
-            desk.write_one(REWRAP, row);
+            unit.write_one(REWRAP, row);
         }
-        let (VaultRoot { root, salt, proof }, now) = (&self.to, desk.now);
-        desk.write_one(NEXT_ROOT, params![self.from.as_str(), root.as_str(), salt.as_slice(), proof.as_slice(), now]);
-        desk.write_one(MOVED, params![]);
+        let (VaultRoot { root, salt, proof }, now) = (&self.to, unit.now);
+        unit.write_one(NEXT_ROOT, params![self.from.as_str(), root.as_str(), salt.as_slice(), proof.as_slice(), now]);
+        unit.write_one(MOVED, params![]);
         let fact = AuditFact::new("vault.rekeyed", self.by.clone()).with("from", &self.from).with("root", root);
-        desk.record(fact.with("versions", all));
+        unit.record(fact.with("versions", all));
         Ok(())
     }
 }
 
-async fn count<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, sql: &'static str, root: &str) -> Result<u64, StoreError> {
-    let row = desk.row(sql, params![root]).await?;
+async fn count<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, sql: &'static str, root: &str) -> Result<u64, StoreError> {
+    let row = unit.row(sql, params![root]).await?;
     row.ok_or(NO_SECRET)?.of("secret_versions").count()
 }
 
@@ -379,9 +379,9 @@ struct SweepSecrets;
 impl UseCase for SweepSecrets {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let now = desk.now;
-        desk.write(LAPSED, params![now]);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let now = unit.now;
+        unit.write(LAPSED, params![now]);
         Ok(())
     }
 }

@@ -37,10 +37,10 @@ pub struct FileOrigin {
 impl UseCase for RecordWrittenFiles {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let now = desk.now;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let now = unit.now;
         for (path, sha256) in &self.files {
-            desk.write(NOTE, params![sha256.as_str(), path.as_str(), &self.agent, self.hold, now]);
+            unit.write(NOTE, params![sha256.as_str(), path.as_str(), &self.agent, self.hold, now]);
         }
         Ok(())
     }

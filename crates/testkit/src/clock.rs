@@ -3,8 +3,9 @@
 //! The wall time and the time since boot can be set separately, because code must handle their disagreement: wall time
 //! that jumps, a machine that slept, a machine that was restarted.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sluice_core::{Clock, Millis, UtcMillis};
 
 /// A hand-moved clock. Clones show the same time.
@@ -52,11 +53,11 @@ impl ManualClock {
     }
 
     fn change(&self, how: impl FnOnce(&mut ManualClockReading)) {
-        how(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        how(&mut self.0.lock());
     }
 
     fn read(&self) -> ManualClockReading {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }
 

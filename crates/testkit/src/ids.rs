@@ -4,8 +4,8 @@
 //! failed must fail again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use sluice_core::{Entropy, Ids};
 
 /// Gives 1, 2, 3, …
@@ -81,7 +81,7 @@ impl Ids for CountingIds {
 
 impl Ids for SeededIds {
     fn mint(&self) -> u128 {
-        let mut guarded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guarded = self.0.lock();
         let (count, random) = &mut *guarded;
         *count += 1;
         // 48 growing bits, where real ids have milliseconds; 80 random bits.
@@ -92,7 +92,7 @@ impl Ids for SeededIds {
 
 impl Entropy for SeededEntropy {
     fn fill(&self, buffer: &mut [u8]) {
-        let mut random = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = self.0.lock();
         for piece in buffer.chunks_mut(8) {
             piece.iter_mut().zip(random.draw().to_le_bytes()).for_each(|(to, from)| *to = from);
         }

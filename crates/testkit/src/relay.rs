@@ -5,7 +5,9 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// The forwarding connection.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ impl CuttableRelay {
         let serving = Arc::clone(&state);
         std::thread::spawn(move || {
             for near in listener.incoming().flatten() {
-                let mut state = serving.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = serving.lock();
                 let Some(far) = state.leads_to.and_then(|server| TcpStream::connect(server).ok()) else { continue };
                 for (from, to) in [(&near, &far), (&far, &near)] {
                     let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { continue };
@@ -54,20 +56,20 @@ impl CuttableRelay {
 
     /// Cuts every connection; new ones are accepted.
     pub fn cut(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.open.drain(..).for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 
     /// Cuts every connection and accepts no new one.
     pub fn close(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).leads_to = None;
+        self.state.lock().leads_to = None;
         self.cut();
     }
 
     /// Redirects new connections to this server. Older connections are cut.
     pub fn lead_to(&self, server: SocketAddr) {
         self.cut();
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).leads_to = Some(server);
+        self.state.lock().leads_to = Some(server);
     }
 }
 

@@ -6,13 +6,16 @@
 
 mod mail;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use sluice_adapters::adapter::{Adapter, RawItem, SyncChange, SyncPage, WriteExecutor as _};
 use sluice_adapters::gmail::GmailAdapter;
 use sluice_adapters::job::{self, AdapterJobResponse};
-use sluice_adapters::net::{Net, NetError, NetPhase, NetRequest, NetResponse};
-use sluice_sandbox::protocol::{self, WorkerExchange, WorkerJob};
+use sluice_adapters::net::{ExchangePhase, Net, NetError, NetRequest, NetResponse};
+use sluice_protocol::{
+    AdapterDescribeTask, AdapterRunTask, EXCHANGE_TOO_LARGE, ExchangeReply, JobFailureCode, WireAdapterAnswer,
+    WireSyncItem, WireSyncPage, WorkerExchange, WorkerJob, WorkerTaskPayload as _,
+};
 
 use crate::excerpt;
 use crate::net::GatewayLink;
@@ -26,35 +29,17 @@ pub(crate) struct AdapterRun;
 #[derive(Debug)]
 pub(crate) struct AdapterDescribe;
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AdapterRunTask {
-    adapter: String,
-    account: String,
-    ticket: String,
-    /// The path that every request path starts with.
-    base_path: String,
-    job: job::AdapterJobRequest,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AdapterDescribeTask {
-    adapter: String,
-}
-
 fn adapter(name: &str, account: &str) -> Result<GmailAdapter, JobError> {
     match name {
-        "gmail" => {
-            GmailAdapter::new(account).map_err(|_| fault("worker.adapter", "the adapter's manifest cannot be read"))
-        }
-        _ => Err(fault("worker.adapter", "this worker knows no adapter of that name")),
+        "gmail" => GmailAdapter::new(account)
+            .map_err(|_| fault(JobFailureCode::WorkerAdapter, "the adapter's manifest cannot be read")),
+        _ => Err(fault(JobFailureCode::WorkerAdapter, "this worker knows no adapter of that name")),
     }
 }
 
 impl JobKind for AdapterDescribe {
     fn name(&self) -> &'static str {
-        "adapter.describe"
+        AdapterDescribeTask::KIND
     }
 
     fn about(&self) -> &'static str {
@@ -63,7 +48,7 @@ impl JobKind for AdapterDescribe {
 
     fn perform(&self, job: WorkerJob, _: &mut GatewayLink<'_>) -> Result<JobResult, JobError> {
         let which: AdapterDescribeTask =
-            serde_json::from_value(job.payload).map_err(|_| fault("worker.job", "no adapter is named"))?;
+            serde_json::from_value(job.payload).map_err(|_| fault(JobFailureCode::WorkerJob, "no adapter is named"))?;
         let payload = adapter(&which.adapter, "")?.manifest().to_json();
         Ok(JobResult { payload, attachments: Vec::new() })
     }
@@ -71,7 +56,7 @@ impl JobKind for AdapterDescribe {
 
 impl JobKind for AdapterRun {
     fn name(&self) -> &'static str {
-        "adapter.run"
+        AdapterRunTask::KIND
     }
 
     fn about(&self) -> &'static str {
@@ -81,14 +66,14 @@ impl JobKind for AdapterRun {
     fn perform(&self, job: WorkerJob, gate: &mut GatewayLink<'_>) -> Result<JobResult, JobError> {
         let WorkerJob { payload, attachments, .. } = job;
         let mut task: AdapterRunTask =
-            serde_json::from_value(payload).map_err(|_| fault("worker.job", "not a job of an adapter"))?;
+            serde_json::from_value(payload).map_err(|_| fault(JobFailureCode::WorkerJob, "not a job of an adapter"))?;
         fill(&mut task.job, attachments)?;
         let adapter = adapter(&task.adapter, &task.account)?;
         let mut answer = walk(&adapter, &task, gate);
         answer.screen_service_texts(excerpt::screened);
         let payload = match answer {
             AdapterJobResponse::Page(Ok(page)) => hand_over(page, set_aside(&task.job), gate)?,
-            other => other.to_json(),
+            other => other.into_wire().map_or(Value::Null, |answer| written(&answer)),
         };
         Ok(JobResult { payload, attachments: Vec::new() })
     }
@@ -108,7 +93,7 @@ fn fill(job: &mut job::AdapterJobRequest, attachments: Vec<Vec<u8>>) -> Result<(
         _ => &mut [],
     };
     if blobs.len() != attachments.len() {
-        return Err(fault("worker.job", "some files of the write are missing"));
+        return Err(fault(JobFailureCode::WorkerJob, "some files of the write are missing"));
     }
     for (blob, bytes) in blobs.iter_mut().zip(attachments) {
         blob.bytes = bytes;
@@ -131,24 +116,30 @@ fn hand_over(page: SyncPage, aside: &[String], gate: &mut GatewayLink<'_>) -> Re
     let count = changes.len();
     for change in changes {
         let item = match change {
-            SyncChange::Put(raw) if aside.contains(&raw.id) => json!({"aside": mail::closed(&raw)}),
+            SyncChange::Put(raw) if aside.contains(&raw.id) => WireSyncItem::Aside(Box::new(mail::closed(&raw))),
             SyncChange::Put(raw) => {
                 open(&raw, gate)?;
                 continue;
             }
-            SyncChange::Labels { id, labels } => json!({"labels": {"id": id, "labels": labels}}),
-            SyncChange::Gone { id } => json!({"gone": id}),
-            SyncChange::LabelNames(names) => json!({"label_names": mail::names(names)}),
+            SyncChange::Labels { id, labels } => WireSyncItem::Labels { id, labels },
+            SyncChange::Gone { id } => WireSyncItem::Gone(id),
+            SyncChange::LabelNames(names) => WireSyncItem::LabelNames(mail::names(names)),
         };
-        gate.item(item, Vec::new())?;
+        gate.item(written(&item), Vec::new())?;
     }
-    Ok(json!({"page": {"next": next, "more": more, "progress": progress, "changes": count}}))
+    let page = WireSyncPage { next: next.0, more, progress, changes: count };
+    Ok(written(&WireAdapterAnswer::Page(page)))
 }
 
 fn open(raw: &RawItem, gate: &mut GatewayLink<'_>) -> Result<(), JobError> {
-    gate.item(json!({"opening": raw.id}), Vec::new())?;
+    gate.item(written(&WireSyncItem::Opening(raw.id.clone())), Vec::new())?;
     let (mail, files) = mail::cleaned(raw);
-    gate.item(json!({"put": mail}), files)
+    gate.item(written(&WireSyncItem::Put(Box::new(mail))), files)
+}
+
+/// The JSON of a message. The gateway takes `null` for nonsense; these types are never written as that.
+fn written<T: Serialize>(message: &T) -> Value {
+    serde_json::to_value(message).unwrap_or(Value::Null)
 }
 
 /// The adapter's way out, through the gateway.
@@ -169,36 +160,36 @@ impl Net for GatewayNet<'_, '_> {
             body,
         };
         match self.gate.exchange(exchange) {
-            Ok(protocol::ExchangeReply::Answer { status, headers, body }) => Ok(NetResponse { status, headers, body }),
-            Ok(protocol::ExchangeReply::Refused { code, not_sent, .. }) => Err(refused(code, not_sent)),
+            Ok(ExchangeReply::Answer { status, headers, body }) => Ok(NetResponse { status, headers, body }),
+            Ok(ExchangeReply::Refused { code, not_sent, .. }) => Err(refused(code, not_sent)),
             // The request did not even fit into the pipe to the gateway.
-            Err(fault) => Err(NetError::Denied { code: fault.code.to_owned(), retry_after_s: None }),
+            Err(fault) => Err(NetError::Denied { code: fault.code.as_str().to_owned(), retry_after_s: None }),
         }
     }
 }
 
 /// What a refusal of egress means for an adapter.
 fn refused(code: String, not_sent: bool) -> NetError {
-    match (code.as_str(), not_sent) {
-        ("egress.too_large", _) => NetError::TooLarge,
-        ("egress.dns", true) => NetError::Broken(NetPhase::Dns),
-        ("egress.tls", true) => NetError::Broken(NetPhase::Tls),
-        ("egress.connect" | "egress.no_answer" | "egress.broken" | "egress.reply", true) => {
-            NetError::Broken(NetPhase::Connect)
-        }
-        (_, true) => NetError::Denied { code, retry_after_s: None },
-        ("egress.no_answer", false) => NetError::Broken(NetPhase::After),
-        (_, false) => NetError::Broken(NetPhase::Reply),
+    if code == EXCHANGE_TOO_LARGE {
+        return NetError::TooLarge;
+    }
+    match (ExchangePhase::of_code(&code), not_sent) {
+        (Some(phase), sure) if phase.proves_nothing_sent() == sure => NetError::Broken(phase),
+        // Egress knows more than the phase says.
+        (Some(_), true) => NetError::Broken(ExchangePhase::Connect),
+        (None, true) => NetError::Denied { code, retry_after_s: None },
+        (_, false) => NetError::Broken(ExchangePhase::Reply),
     }
 }
 
-fn fault(code: &'static str, text: &str) -> JobError {
+fn fault(code: JobFailureCode, text: &str) -> JobError {
     JobError { code, text: text.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_adapters::error::{AdapterWriteError, ExchangeError};
 
     #[test]
     fn only_what_egress_knows_not_to_have_left_counts_as_not_done() {
@@ -214,8 +205,15 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_of_which_no_byte_came_leaves_a_write_unclear() {
+        let broken = refused(ExchangePhase::BeforeFirstByte.code().as_str().to_owned(), false);
+        assert_eq!(broken, NetError::Broken(ExchangePhase::BeforeFirstByte));
+        assert_eq!(ExchangeError::Net(broken).into_write_error(), AdapterWriteError::Unclear);
+    }
+
+    #[test]
     fn an_adapter_that_is_not_there_is_said_so() {
-        assert_eq!(adapter("slack", "").unwrap_err().code, "worker.adapter");
+        assert_eq!(adapter("slack", "").unwrap_err().code, JobFailureCode::WorkerAdapter);
         let manifest = adapter("gmail", "").unwrap().manifest().to_json();
         assert_eq!(manifest["home"], "https://gmail.googleapis.com");
         assert!(manifest["reach"].as_array().unwrap().len() > 10, "{manifest}");

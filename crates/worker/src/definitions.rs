@@ -3,10 +3,12 @@
 //! Takes a list of JSON documents, each checked separately; gives each as the stages leave it, with a verdict and the
 //! rules that matched. Promise: a flagged document is not given back at all.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use sluice_content::stages::TOOL_DEFINITION;
 use sluice_content::{ContentVerdict, RawContent, ScreeningPlan, clean};
-use sluice_sandbox::protocol::WorkerJob;
+use sluice_protocol::{
+    DefinitionVerdict, JobFailureCode, MountDefinitionsReport, MountDefinitionsTask, WorkerJob, WorkerTaskPayload as _,
+};
 
 use crate::net::GatewayLink;
 use crate::registry::{JobError, JobKind, JobResult};
@@ -20,7 +22,7 @@ pub(crate) struct MountDefinitions;
 
 impl JobKind for MountDefinitions {
     fn name(&self) -> &'static str {
-        "mount.definitions"
+        MountDefinitionsTask::KIND
     }
 
     fn about(&self) -> &'static str {
@@ -28,28 +30,32 @@ impl JobKind for MountDefinitions {
     }
 
     fn perform(&self, job: WorkerJob, _: &mut GatewayLink<'_>) -> Result<JobResult, JobError> {
-        let bad = |text: &str| JobError { code: "worker.job", text: text.to_owned() };
+        let bad = |text: &str| JobError { code: JobFailureCode::WorkerJob, text: text.to_owned() };
         let [bytes] = job.attachments.as_slice() else { return Err(bad("this job needs exactly one attachment")) };
         let list: Vec<Value> = serde_json::from_slice(bytes).map_err(|_| bad("not a list"))?;
-        let (verdicts, kept): (Vec<Value>, Vec<Value>) =
+        let (verdicts, kept): (Vec<DefinitionVerdict>, Vec<Value>) =
             list.iter().map(|one| look(one.to_string().as_bytes())).unzip();
         let kept = Value::Array(kept).to_string().into_bytes();
-        Ok(JobResult { payload: json!({"verdicts": verdicts}), attachments: vec![kept] })
+        let payload = serde_json::to_value(MountDefinitionsReport { verdicts })
+            .map_err(|_| bad("the report cannot be written"))?;
+        Ok(JobResult { payload, attachments: vec![kept] })
     }
 }
 
 /// The verdict of the stages on one document, and what they leave of it.
-fn look(bytes: &[u8]) -> (Value, Value) {
+fn look(bytes: &[u8]) -> (DefinitionVerdict, Value) {
     match clean(RawContent::new(bytes).declared(TOOL_DEFINITION), &ScreeningPlan::default()) {
-        Err(refused) => (json!({"verdict": "refused", "rules": [refused.code()]}), Value::Null),
+        Err(refused) => (DefinitionVerdict::Refused { rules: vec![refused.code().to_owned()] }, Value::Null),
         Ok(cleaned) => {
             let rules: Vec<String> =
                 cleaned.findings().iter().take(NAMED).map(|finding| finding.rule.to_string()).collect();
             match (cleaned.verdict(), cleaned.value()) {
-                (ContentVerdict::Pass, Some(value)) => (json!({"verdict": "pass", "rules": rules}), value.clone()),
-                (ContentVerdict::Pass, None) => (json!({"verdict": "refused", "rules": ["not_json"]}), Value::Null),
+                (ContentVerdict::Pass, Some(value)) => (DefinitionVerdict::Pass { rules }, value.clone()),
+                (ContentVerdict::Pass, None) => {
+                    (DefinitionVerdict::Refused { rules: vec!["not_json".to_owned()] }, Value::Null)
+                }
                 (ContentVerdict::Flag | ContentVerdict::Block, _) => {
-                    (json!({"verdict": "withheld", "rules": rules}), Value::Null)
+                    (DefinitionVerdict::Withheld { rules }, Value::Null)
                 }
             }
         }
@@ -74,11 +80,11 @@ mod tests {
                     "{{\"name\": \"a\", \"inputSchema\": {{\"properties\": {{\"x\": {{\"enum\": [\"{split}\"]}}}}}}}}"
                 ),
             ] {
-                assert_eq!(look(definition.as_bytes()).0["verdict"], "withheld", "{definition}");
+                assert!(matches!(look(definition.as_bytes()).0, DefinitionVerdict::Withheld { .. }), "{definition}");
             }
             let honest = format!("{{\"description\": \"Reads a <b>file</b>{mark}.\", \"name\": \"a\"}}");
             let (verdict, kept) = look(honest.as_bytes());
-            assert_eq!(verdict["verdict"], "pass", "{honest}");
+            assert!(matches!(verdict, DefinitionVerdict::Pass { .. }), "{honest}");
             let kept = kept["description"].as_str().unwrap_or_default().to_owned();
             assert!(kept.starts_with("Reads a <b>file</b>") && !kept.contains(|c: char| c.is_control()), "{kept:?}");
             assert!(!kept.contains(['\u{200b}', '\u{ad}', '\u{202e}']), "{kept:?}");

@@ -1,7 +1,7 @@
 //! `describe`: what this worker can do.
 
 use serde_json::json;
-use sluice_sandbox::protocol::WorkerJob;
+use sluice_protocol::{WorkerDescribeTask, WorkerJob, WorkerTaskPayload as _};
 
 use crate::net::GatewayLink;
 use crate::registry::{ALL, JobError, JobKind, JobResult};
@@ -12,7 +12,7 @@ pub(crate) struct WorkerDescribe;
 
 impl JobKind for WorkerDescribe {
     fn name(&self) -> &'static str {
-        "describe"
+        WorkerDescribeTask::KIND
     }
 
     fn about(&self) -> &'static str {

@@ -1,6 +1,6 @@
 //! `echo`: returns its input. For measurements and for `sluice doctor`.
 
-use sluice_sandbox::protocol::WorkerJob;
+use sluice_protocol::WorkerJob;
 
 use crate::net::GatewayLink;
 use crate::registry::{JobError, JobKind, JobResult};

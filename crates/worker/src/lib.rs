@@ -19,8 +19,8 @@ pub mod reply;
 use std::panic;
 use std::process::ExitCode;
 
+use sluice_protocol::{JobFailureCode, WorkerJobOutcome, WorkerReport};
 use sluice_sandbox::child::{self, EXIT_DONE, EXIT_FAULT, EXIT_PANICKED, LockedInWorker, WorkerError};
-use sluice_sandbox::protocol::{WorkerJobOutcome, WorkerReport};
 
 use net::GatewayLink;
 
@@ -56,11 +56,11 @@ fn live(mut inside: LockedInWorker) -> Result<(), WorkerError> {
     let (outcome, attachments) = match registry::find(&job.kind) {
         Some(kind) => match kind.perform(job, &mut GatewayLink::new(&mut inside)) {
             Ok(done) => (WorkerJobOutcome::Done(done.payload), done.attachments),
-            Err(fault) => (WorkerJobOutcome::Failed { code: fault.code.into(), text: fault.text }, Vec::new()),
+            Err(fault) => (WorkerJobOutcome::Failed { code: fault.code.as_str().into(), text: fault.text }, Vec::new()),
         },
         None => {
             let text = "this worker does not know this kind of job".to_owned();
-            (WorkerJobOutcome::Failed { code: "worker.kind".into(), text }, Vec::new())
+            (WorkerJobOutcome::Failed { code: JobFailureCode::WorkerKind.as_str().into(), text }, Vec::new())
         }
     };
     inside.report(WorkerReport { outcome, attachments })

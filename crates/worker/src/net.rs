@@ -5,8 +5,10 @@
 //! ends.
 
 use serde_json::Value;
+use sluice_protocol::{
+    ExchangeReply, JobFailureCode, NextItemReply, WorkerExchange, WorkerFrameError, WorkerItem, WorkerProgress,
+};
 use sluice_sandbox::child::{self, EXIT_FAULT, LockedInWorker, WorkerError, WorkerScratchFolder};
-use sluice_sandbox::protocol::{ExchangeReply, WorkerExchange, WorkerFrameError, WorkerItem, WorkerProgress};
 
 use crate::registry::JobError;
 
@@ -25,6 +27,14 @@ impl<'a> GatewayLink<'a> {
     /// When the request is too large.
     pub fn exchange(&mut self, exchange: WorkerExchange) -> Result<ExchangeReply, JobError> {
         spoken(self.0.exchange(exchange))
+    }
+
+    /// Asks the gateway for the next item of this conversation, and waits for it.
+    ///
+    /// # Errors
+    /// Never because of its size.
+    pub fn next_item(&mut self) -> Result<NextItemReply, JobError> {
+        spoken(self.0.next_item())
     }
 
     /// Sends one result while the job continues.
@@ -53,9 +63,10 @@ impl<'a> GatewayLink<'a> {
 fn spoken<T>(result: Result<T, WorkerError>) -> Result<T, JobError> {
     match result {
         Ok(value) => Ok(value),
-        Err(WorkerError::Frame(WorkerFrameError::TooLarge)) => {
-            Err(JobError { code: "worker.too_large", text: "the frame would be larger than allowed".into() })
-        }
+        Err(WorkerError::Frame(WorkerFrameError::TooLarge)) => Err(JobError {
+            code: JobFailureCode::WorkerTooLarge,
+            text: "the frame would be larger than allowed".into(),
+        }),
         // Without the gateway there is nobody to report to.
         Err(_) => child::exit(EXIT_FAULT),
     }

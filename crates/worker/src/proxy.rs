@@ -4,16 +4,15 @@
 //! passes the answer through all six stages, gives data or a summary and proposes what to keep of it. Promise: the raw
 //! answer never leaves the worker; after one injection finding, nothing of the answer is given.
 
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use sluice_content::stages::SafeSchema;
 use sluice_content::{ContentError, ContentVerdict, RawContent, ScreeningPlan, clean};
-use sluice_core::proxy::{
-    ProxyIdentity, ProxyOperation, ProxyOutput, ProxyTaskHistory, ProxyTrust, SchemaStrictness, project, summary,
-    tighten,
+use sluice_core::proxy::{ProxyOutput, SchemaStrictness, project, summary, tighten};
+use sluice_protocol::{
+    ExchangeReply, JobFailureCode, ProxyAnswerMeasure, ProxyRunReport, ProxyRunTask, WorkerExchange, WorkerJob,
+    WorkerTaskPayload as _,
 };
-use sluice_sandbox::protocol::{ExchangeReply, WorkerExchange, WorkerJob};
 
 use crate::excerpt;
 use crate::net::GatewayLink;
@@ -23,27 +22,9 @@ use crate::registry::{JobError, JobKind, JobResult};
 #[derive(Debug)]
 pub(crate) struct ProxyRun;
 
-/// The parameters of the task.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ProxyRunTask {
-    operation: ProxyOperation,
-    trust: ProxyTrust,
-    /// The path that every request path starts with.
-    base_path: String,
-    arguments: Map<String, Value>,
-    ticket: String,
-    /// The declaration of a lasting account, if there is one.
-    #[serde(default)]
-    identity: Option<ProxyIdentity>,
-    /// The history: the other side, the last exchanges with it, drafts in progress.
-    #[serde(default)]
-    told: ProxyTaskHistory,
-}
-
 impl JobKind for ProxyRun {
     fn name(&self) -> &'static str {
-        "proxy.run"
+        ProxyRunTask::KIND
     }
 
     fn about(&self) -> &'static str {
@@ -51,25 +32,27 @@ impl JobKind for ProxyRun {
     }
 
     fn perform(&self, job: WorkerJob, gate: &mut GatewayLink<'_>) -> Result<JobResult, JobError> {
-        let task: ProxyRunTask =
-            serde_json::from_value(job.payload).map_err(|_| fault("worker.job", "the payload is not a proxy task"))?;
-        let schema =
-            task.operation.answer.as_ref().ok_or_else(|| fault("proxy.no_schema", "the answer has no schema"))?;
+        let task: ProxyRunTask = serde_json::from_value(job.payload)
+            .map_err(|_| fault(JobFailureCode::WorkerJob, "the payload is not a proxy task"))?;
+        let schema = task
+            .operation
+            .answer
+            .as_ref()
+            .ok_or_else(|| fault(JobFailureCode::ProxyNoSchema, "the answer has no schema"))?;
         let schema = tighten(schema, task.trust);
-        let compiled =
-            SafeSchema::compile(&schema).map_err(|_| fault("proxy.no_schema", "the schema cannot be used"))?;
+        let compiled = SafeSchema::compile(&schema)
+            .map_err(|_| fault(JobFailureCode::ProxyNoSchema, "the schema cannot be used"))?;
         let (status, content_type, body) = ask(&task, gate)?;
-        let seen = json!({"answer_bytes": body.len(), "answer_hash": prefix(&body)});
+        let seen = ProxyAnswerMeasure { answer_bytes: body.len(), answer_hash: prefix(&body) };
         match status {
             200..=299 => {}
-            401 | 403 => return Err(fault("proxy.auth", "the service refused the credential")),
-            429 => return Err(fault("proxy.rate", "the service asked to slow down")),
+            401 | 403 => return Err(fault(JobFailureCode::ProxyAuth, "the service refused the credential")),
+            429 => return Err(fault(JobFailureCode::ProxyRate, "the service asked to slow down")),
             // An ordinary answer, but not a success.
             400..=499 => {
-                let payload = json!({"verdict": "refused", "said": excerpt::of_body(&body)});
-                return Ok(JobResult { payload, attachments: Vec::new() });
+                return reported(&ProxyRunReport::Refused { said: excerpt::of_body(&body) });
             }
-            _ => return Err(fault("proxy.status", &format!("the service answered with status {status}"))),
+            _ => return Err(fault(JobFailureCode::ProxyStatus, &format!("the service answered with status {status}"))),
         }
         if body.is_empty() {
             // There is no content, so nothing can be wrong with it; the schema decides whether that is an answer.
@@ -78,23 +61,25 @@ impl JobKind for ProxyRun {
         let plan = ScreeningPlan { schema: None, shape: Some(schema.clone()), ..ScreeningPlan::default() };
         let kind = content_type.unwrap_or_else(|| "application/json".into());
         let cleaned = clean(RawContent::new(&body).declared(&kind), &plan).map_err(|refused| match refused {
-            ContentError::DuplicateKey => fault("proxy.ambiguous", "an object of the answer has the same key twice"),
-            other => fault("proxy.answer", other.code()),
+            ContentError::DuplicateKey => {
+                fault(JobFailureCode::ProxyAmbiguous, "an object of the answer has the same key twice")
+            }
+            other => fault(JobFailureCode::ProxyAnswer, other.code()),
         })?;
         let findings: Vec<Value> =
             cleaned.findings().iter().map(|finding| serde_json::to_value(finding).unwrap_or(Value::Null)).collect();
         if cleaned.verdict() != ContentVerdict::Pass {
             // Not our error: the gateway decides what an attack means.
-            let payload = json!({"verdict": "injection", "findings": findings.len(), "seen": seen});
-            return Ok(JobResult { payload, attachments: Vec::new() });
+            return reported(&ProxyRunReport::Injection { findings: findings.len() as u64, seen });
         }
-        let value = cleaned.value().cloned().ok_or_else(|| fault("proxy.answer", "the answer is not JSON"))?;
+        let value =
+            cleaned.value().cloned().ok_or_else(|| fault(JobFailureCode::ProxyAnswer, "the answer is not JSON"))?;
         let value = match task.trust.strictness() {
             SchemaStrictness::Exact => value,
             SchemaStrictness::Drop => project(&value, &schema),
         };
         if !compiled.allows(&value) {
-            return Err(fault("proxy.answer", "the answer does not follow its schema"));
+            return Err(fault(JobFailureCode::ProxyAnswer, "the answer does not follow its schema"));
         }
         shaped(&task, value, &schema, seen, &findings)
     }
@@ -104,11 +89,11 @@ fn shaped(
     task: &ProxyRunTask,
     value: Value,
     schema: &Value,
-    seen: Value,
+    seen: ProxyAnswerMeasure,
     findings: &[Value],
 ) -> Result<JobResult, JobError> {
     if value.is_null() && schema.get("type").and_then(Value::as_str) != Some("null") {
-        return Err(fault("proxy.answer", "the answer is empty"));
+        return Err(fault(JobFailureCode::ProxyAnswer, "the answer is empty"));
     }
     // Only a proposal: the gateway checks it like everything else from a worker.
     let proposals = task.identity.as_ref().map(|identity| task.operation.propose(identity, &task.arguments, &value));
@@ -118,17 +103,20 @@ fn shaped(
     };
     // What an agent must know about how the data was obtained.
     let replaced = findings.iter().any(|finding| finding.get("rule").is_some_and(|rule| rule == "charset.broken"));
-    let payload = json!({
-        "verdict": "clean", "data": data, "findings": findings.len(), "seen": seen, "proposals": proposals,
-        "replaced": replaced,
-    });
+    let proposals = serde_json::to_value(proposals).map_err(|_| fault(JobFailureCode::ProxyAnswer, "no proposals"))?;
+    reported(&ProxyRunReport::Clean { data, findings: findings.len() as u64, seen, proposals, replaced })
+}
+
+fn reported(report: &ProxyRunReport) -> Result<JobResult, JobError> {
+    let payload =
+        serde_json::to_value(report).map_err(|_| fault(JobFailureCode::ProxyAnswer, "the report cannot be written"))?;
     Ok(JobResult { payload, attachments: Vec::new() })
 }
 
 /// Makes the one request. Gives status, type and bytes.
 fn ask(task: &ProxyRunTask, gate: &mut GatewayLink<'_>) -> Result<(u16, Option<String>, Vec<u8>), JobError> {
     let request = task.operation.request_with_history(&task.arguments, &task.told);
-    let request = request.map_err(|why| fault("proxy.arguments", &why.to_string()))?;
+    let request = request.map_err(|why| fault(JobFailureCode::ProxyArguments, &why.to_string()))?;
     let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
     if request.body.is_some() {
         headers.push(("content-type".into(), "application/json".into()));
@@ -145,7 +133,7 @@ fn ask(task: &ProxyRunTask, gate: &mut GatewayLink<'_>) -> Result<(u16, Option<S
             let kind = headers.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
             Ok((status, kind.map(|(_, value)| value), body))
         }
-        ExchangeReply::Refused { text, .. } => Err(fault("proxy.refused", &text)),
+        ExchangeReply::Refused { text, .. } => Err(fault(JobFailureCode::ProxyRefused, &text)),
     }
 }
 
@@ -153,6 +141,6 @@ fn prefix(body: &[u8]) -> String {
     Sha256::digest(body).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn fault(code: &'static str, text: &str) -> JobError {
+fn fault(code: JobFailureCode, text: &str) -> JobError {
     JobError { code, text: text.to_owned() }
 }

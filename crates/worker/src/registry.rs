@@ -4,7 +4,7 @@
 //! sandbox nor the protocol changes.
 
 use serde_json::Value;
-use sluice_sandbox::protocol::WorkerJob;
+use sluice_protocol::{JobFailureCode, WorkerJob};
 
 use crate::adapter::{AdapterDescribe, AdapterRun};
 use crate::clean::{ContentClean, ContentCleanMany};
@@ -55,7 +55,7 @@ pub struct JobResult {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobError {
     /// Stable code.
-    pub code: &'static str,
+    pub code: JobFailureCode,
     /// A text that is safe to show: it contains nothing of the content.
     pub text: String,
 }

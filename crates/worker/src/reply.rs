@@ -9,14 +9,11 @@
 mod proof;
 mod written;
 
-use std::collections::BTreeMap;
-
 use mail_auth::AuthenticatedMessage;
 use mail_parser::parsers::MessageStream;
 use mail_parser::{HeaderValue, MessageParser};
-use serde::Deserialize;
-use serde_json::{Value, json};
-use sluice_sandbox::protocol::WorkerJob;
+use serde_json::Value;
+use sluice_protocol::{JobFailureCode, MailReplyTask, ReplyMailFacts, WorkerJob, WorkerTaskPayload as _};
 
 use crate::net::GatewayLink;
 use crate::registry::{JobError, JobKind, JobResult};
@@ -35,24 +32,9 @@ const BULK: [&str; 4] = ["bulk", "junk", "list", "auto_reply"];
 #[derive(Debug)]
 pub(crate) struct MailReplyRead;
 
-/// The parameters of the job.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MailReplyTask {
-    /// Domains whose seal on a forwarded mail is trusted.
-    #[serde(default)]
-    forwarders: Vec<String>,
-    /// Seconds since 1970. If unknown, a signature with an expiry counts as expired.
-    #[serde(default)]
-    now: u64,
-    /// TXT records by name. Without them nothing is proven; the names to look up are given.
-    #[serde(default)]
-    records: Option<BTreeMap<String, Vec<String>>>,
-}
-
 impl JobKind for MailReplyRead {
     fn name(&self) -> &'static str {
-        "mail.reply"
+        MailReplyTask::KIND
     }
 
     fn about(&self) -> &'static str {
@@ -60,7 +42,7 @@ impl JobKind for MailReplyRead {
     }
 
     fn perform(&self, job: WorkerJob, _: &mut GatewayLink<'_>) -> Result<JobResult, JobError> {
-        let wrong = |text: &str| JobError { code: "worker.job", text: text.to_owned() };
+        let wrong = |text: &str| JobError { code: JobFailureCode::WorkerJob, text: text.to_owned() };
         let [bytes] = job.attachments.as_slice() else { return Err(wrong("this job needs exactly one attachment")) };
         Ok(JobResult { payload: read(job.payload, bytes)?, attachments: Vec::new() })
     }
@@ -72,8 +54,8 @@ impl JobKind for MailReplyRead {
 /// When the job has another shape, or the bytes are not a mail that can be read in only one way.
 pub fn read(task: Value, bytes: &[u8]) -> Result<Value, JobError> {
     let task: MailReplyTask = serde_json::from_value(task)
-        .map_err(|_| JobError { code: "worker.job", text: "the payload is not a reply job".to_owned() })?;
-    let unreadable = || JobError { code: "mail.unreadable", text: "the mail cannot be read".into() };
+        .map_err(|_| JobError { code: JobFailureCode::WorkerJob, text: "the payload is not a reply job".to_owned() })?;
+    let unreadable = || JobError { code: JobFailureCode::MailUnreadable, text: "the mail cannot be read".into() };
     let signed = AuthenticatedMessage::parse(bytes).ok_or_else(unreadable)?;
     let parsed = MessageParser::default().parse(bytes).ok_or_else(unreadable)?;
     // SECURITY: a mail that two readers split differently could show us what was not signed.
@@ -89,19 +71,32 @@ pub fn read(task: Value, bytes: &[u8]) -> Result<Value, JobError> {
     let subject = subject(&signed);
     let ids = ids(&[&subject, &text.whole]);
     let names = proof::names(&signed, &domain, &task.forwarders);
-    let against = |records| MailProofContext { domain: &domain, forwarders: &task.forwarders, records, now: task.now };
+    let against = |records| MailProofContext {
+        domain: &domain,
+        forwarders: &task.forwarders,
+        records,
+        now: task.now.unwrap_or(0),
+    };
     let proof = task.records.as_ref().map(|records| match proof::prove(&signed, &against(records)) {
         Ok(()) => "pass",
         Err(why) => why,
     });
-    Ok(json!({
-        "from": from, "from_headers": count(&signed, "from"),
-        "to": addresses(&signed, "to"), "to_headers": count(&signed, "to"),
-        "subject_headers": count(&signed, "subject"),
-        "automatic": is_automatic(&signed), "ids": ids,
-        "words": text.words, "rest": text.rest.as_str(), "has_text": text.is_there, "exact": text.is_exact,
-        "names": names, "proof": proof,
-    }))
+    let facts = ReplyMailFacts {
+        from,
+        from_headers: count(&signed, "from"),
+        to: addresses(&signed, "to"),
+        to_headers: count(&signed, "to"),
+        subject_headers: count(&signed, "subject"),
+        automatic: is_automatic(&signed),
+        ids,
+        words: text.words,
+        rest: text.rest.as_str().to_owned(),
+        has_text: text.is_there,
+        exact: text.is_exact,
+        names,
+        proof: proof.map(str::to_owned),
+    };
+    serde_json::to_value(facts).map_err(|_| unreadable())
 }
 
 fn headers<'h>(message: &'h AuthenticatedMessage<'_>, name: &'h str) -> impl Iterator<Item = &'h [u8]> {

@@ -3,7 +3,7 @@
 use sluice_core::ServiceName;
 use sluice_core::capability::{Catalogue, CatalogueError};
 
-use crate::manifest::JobStep::{self, Effect, Look, Prepare};
+use crate::manifest::AdapterStep::{self, Effect, Look, Prepare};
 use crate::manifest::{AllowedRequest, Manifest, WritePreview};
 use crate::net::NetMethod;
 
@@ -65,7 +65,7 @@ const fn get(path: &'static str) -> AllowedRequest {
     AllowedRequest { step: Look, method: NetMethod::Get, path }
 }
 
-const fn post(step: JobStep, path: &'static str) -> AllowedRequest {
+const fn post(step: AdapterStep, path: &'static str) -> AllowedRequest {
     AllowedRequest { step, method: NetMethod::Post, path }
 }
 

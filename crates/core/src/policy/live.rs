@@ -3,7 +3,9 @@
 //! Takes new sources; serves either all of the new or all of the old. Promise: files that do not
 //! load, or that fail their own tests, change nothing.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use super::fault::FileFault;
 use super::{LoadedPolicy, Policy, PolicyLoadError, PolicySources, PolicyTestOutcome};
@@ -29,7 +31,7 @@ impl LivePolicy {
     #[must_use]
     pub fn get(&self) -> Arc<Policy> {
         // Nothing panics while the lock is held for writing: it only swaps a pointer.
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.read())
     }
 
     /// Loads, verifies and swaps. On error the old policy stays in force.
@@ -42,7 +44,7 @@ impl LivePolicy {
         catalogue: &Arc<Catalogue>,
     ) -> Result<LoadedPolicy, PolicyLoadError> {
         let loaded = verified(sources, catalogue)?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&loaded.policy);
+        *self.current.write() = Arc::clone(&loaded.policy);
         Ok(loaded)
     }
 }

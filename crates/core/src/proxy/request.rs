@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
 
 use super::{ProxyMethod, ProxyOperation, ProxyTaskHistory};
@@ -202,17 +203,8 @@ pub(crate) fn plain(value: &Value) -> String {
 
 /// Percent-encodes everything that is not a plain letter, digit or one of `-._~`.
 pub(crate) fn encode(text: &str, out: &mut String) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push('%');
-            for nibble in [byte >> 4, byte & 15] {
-                out.push(DIGITS.get(usize::from(nibble)).copied().map_or('0', char::from));
-            }
-        }
-    }
+    const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    out.extend(utf8_percent_encode(text, &ENCODED));
 }
 
 #[cfg(test)]

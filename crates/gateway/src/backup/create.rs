@@ -11,11 +11,13 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sluice_config::{Config, DatabaseLocation};
 use sluice_core::audit::checkpoint::origin;
 use sluice_core::audit::key::{SecretKey, VerifierKey};
 use sluice_core::backup::{BackedUpFile, BackedUpLog, BackupEngine, BackupManifest, BackupOmission, FORM, sign};
 use sluice_core::ids::SecretName;
-use sluice_core::{NodeName, hex};
+use sluice_core::{GatewayDeps, NodeName, hex};
+use sluice_egress::vault::{RootKeySource, Vault};
 use sluice_store::backup::{copy_file, dump_server, read_dump, sqlite_version};
 use sluice_store::replica::{self, SealKey};
 use sluice_store::{SCHEMA, Store, StoreError};
@@ -23,9 +25,6 @@ use sluice_store::{SCHEMA, Store, StoreError};
 use super::container::{ContainerEntryHeader, ContainerKind, ContainerLabel, ContainerWriter};
 use super::lock::BackupLock;
 use super::{BackupError, record};
-use crate::config::{Config, DatabaseLocation};
-use crate::open::GatewayDeps;
-use crate::vault::{RootKeySource, Vault};
 
 /// The name prefix of temporary folders.
 pub(super) const STAGING: &str = ".backup-";

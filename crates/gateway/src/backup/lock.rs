@@ -9,10 +9,10 @@ use curve25519_dalek::montgomery::MontgomeryPoint;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sluice_core::{Entropy, hex};
+use sluice_egress::vault::{PASSPHRASE_COST, passphrase_key};
 use zeroize::Zeroizing;
 
 use super::BackupError;
-use crate::vault::{PASSPHRASE_COST, passphrase_key};
 
 /// The shortest passphrase, in characters, as in the vault.
 pub const SHORTEST_PASSPHRASE: usize = 12;

@@ -9,6 +9,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sluice_config::DatabaseLocation;
+use sluice_core::GatewayDeps;
 use sluice_core::backup::{BackupEngine, BackupManifest};
 use sluice_core::ids::MessageId;
 use sluice_core::recovery::{RecoveryFinding, RecoveryFindingKind};
@@ -20,8 +22,6 @@ use super::create::{BEFORE, LOCK, STAGING, StagingFolder, make_folder, names, ta
 use super::lock::BackupKey;
 use super::unpack::{DATABASE, DUMP, open_up, write_keys};
 use super::verify::{VerifiedBackup, VerifyBackupParams, verify_into};
-use crate::config::DatabaseLocation;
-use crate::open::GatewayDeps;
 use crate::recovery::mark_restored;
 
 /// The target of a restore.

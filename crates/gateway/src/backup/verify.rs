@@ -8,6 +8,7 @@ use std::path::Path;
 
 use sluice_core::audit::key::VerifierKey;
 use sluice_core::backup::{BackupEngine, BackupManifest};
+use sluice_egress::vault::root_key_fits;
 use sluice_store::Store;
 use sluice_store::backup::{check_pages, read_dump};
 
@@ -15,7 +16,6 @@ use super::lock::BackupKey;
 use super::record::{self, VerifiedLog};
 use super::unpack::{DATABASE, DUMP, EnvelopedKey, UnpackedBackup, open_envelope, unpack};
 use super::{BackupError, create};
-use crate::vault::root_key_fits;
 
 /// The parameters of a verification.
 #[allow(missing_debug_implementations, reason = "the key may be a passphrase")]

@@ -5,17 +5,16 @@
 //! risk that the channel may approve, offers no approval.
 
 use sha2::{Digest as _, Sha256};
+use sluice_config::Risk;
 use sluice_content::leak::OutboundPart;
 use sluice_core::approval::reply_meaning::{CONFIRM, ExpectedReplyForm};
 use sluice_core::approval::{ApprovalState, card};
 use sluice_core::{ApprovalId, UtcMillis};
 use sluice_store::ProposedAnswer;
 
-use super::rendering;
 use crate::Gateway;
-use crate::config::Risk;
 use crate::gate::deciding::{ApprovalRequest, describe_approval};
-use crate::gate::standing;
+use crate::gate::{rendering, standing};
 use crate::rooms::leak;
 
 /// A button.

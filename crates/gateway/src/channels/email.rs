@@ -18,20 +18,21 @@ use lettre::transport::smtp::PoolConfig;
 use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
 use lettre::{AsyncSmtpTransport, AsyncTransport as _, Message, Tokio1Executor};
+use sluice_config::{Email as Settings, Security};
 use sluice_core::approval::card;
-use sluice_core::hex;
+use sluice_core::{BoxedFuture, hex};
 use zeroize::Zeroizing;
 
 use super::approval_message::{hash, reply_token};
 use super::mail_auth::TxtResolver;
 use super::{ApprovalMessage, Channel, ChannelError};
 use crate::Gateway;
-use crate::config::{Email as Settings, Security};
-use crate::services::BoxedFuture;
+use crate::gate::rendering;
+
 use inbox::{ReplyMailbox, ReplyNotifier};
 
 /// The channel's name.
-pub const NAME: &str = "email";
+pub const NAME: &str = rendering::EMAIL;
 /// Most characters of one message.
 const ROOM: usize = 60_000;
 /// Longest time that one SMTP exchange may take.

@@ -4,8 +4,8 @@
 //! that does not work says so with a reason without content, and people are notified once, when it has lasted.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use sluice_core::{Millis, UtcMillis};
 
 /// How long a channel fails before people are notified over another one.
@@ -35,7 +35,7 @@ impl ChannelHealthRegistry {
     /// Records that the channel fails. Returns whether people must be notified now: once, when it has lasted.
     pub fn mark_failing(&self, channel: &'static str, reason: String, now: UtcMillis) -> bool {
         self.set(channel, Some(reason), now);
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let lasting = all.get_mut(channel).filter(|known| !known.told && now.since(known.since) >= TOLD_AFTER);
         lasting.map(|known| known.told = true).is_some()
     }
@@ -43,12 +43,12 @@ impl ChannelHealthRegistry {
     /// Whether it has failed for so long that people are asked over another channel.
     #[must_use]
     pub fn is_down(&self, channel: &str, now: UtcMillis) -> bool {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         all.get(channel).is_some_and(|known| known.reason.is_some() && now.since(known.since) >= TOLD_AFTER)
     }
 
     fn set(&self, channel: &'static str, reason: Option<String>, now: UtcMillis) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let before = all.get(channel).filter(|known| known.reason.is_some() == reason.is_some());
         let (since, told) = before.map_or((now, false), |known| (known.since, known.told));
         all.insert(channel, ChannelHealth { reason, since, told });
@@ -57,7 +57,7 @@ impl ChannelHealthRegistry {
     /// The condition of every channel that was used.
     #[must_use]
     pub fn all(&self) -> Vec<(&'static str, ChannelHealth)> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         all.iter().map(|(name, condition)| (*name, condition.clone())).collect()
     }
 }

@@ -4,12 +4,11 @@
 //! this machine; every command ends within its time and reads no more than its limit; a mail larger than allowed
 //! is never fetched; nothing is ever deleted.
 
-use std::fmt;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use std::{fmt, io};
 
 use async_imap::extensions::idle::IdleResponse;
 use async_imap::types::Uid;
@@ -17,13 +16,13 @@ use async_imap::{Client, Session};
 use futures_util::TryStreamExt as _;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use sluice_config::Security;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::ChannelError;
-use crate::config::Security;
 
 /// Longest time that one command may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -201,7 +200,7 @@ impl ImapFolder {
     pub(super) async fn wait(mut self, most: Duration) -> Result<Self, ChannelError> {
         self.allow(CHATTER);
         if !self.tells {
-            crate::loops::pause(most).await;
+            sluice_services::timer::pause(most).await;
             in_time(async { self.session.noop().await.map_err(fault) }).await?;
             return Ok(self);
         }

@@ -6,13 +6,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sluice_config::ConfiguredPerson;
 use sluice_core::ApprovalId;
 use sluice_store::{ApprovalLink, StoreError};
 
 use super::approval_message::hash;
 use super::telegram;
 use crate::Gateway;
-use crate::config::ConfiguredPerson;
 
 /// The path of the pages, below the gateway's public address.
 pub const PATH: &str = "/a/";

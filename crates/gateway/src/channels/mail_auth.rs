@@ -14,18 +14,15 @@ use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::RData;
-use serde::Deserialize;
-use serde_json::json;
-use sluice_core::{Millis, UtcMillis};
-
-use super::ChannelError;
-use crate::services::BoxedFuture;
-use crate::workers::{
+use sluice_core::{BoxedFuture, Millis, UtcMillis};
+use sluice_protocol::MailReplyTask;
+pub(super) use sluice_protocol::ReplyMailFacts;
+use sluice_services::workers::{
     GatewayWorkers, RefusingWorkerHost, WorkerAssignment, WorkerEnd, WorkerJob, WorkerJobOutcome, WorkerLimits,
 };
 
-/// The kind of the worker job that reads a mail.
-const KIND: &str = "mail.reply";
+use super::ChannelError;
+
 /// Longest time that a worker may take.
 const SLOWEST: Millis = Millis::from_secs(5);
 /// Longest time that all lookups for one mail may take.
@@ -96,35 +93,6 @@ impl TxtResolver for DnsTxtResolver {
     }
 }
 
-/// The fields of a mail that matter for an answer.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ReplyMailFacts {
-    /// Every address in its `From` header.
-    pub(super) from: Vec<String>,
-    pub(super) from_headers: usize,
-    /// Every recipient address.
-    pub(super) to: Vec<String>,
-    pub(super) to_headers: usize,
-    pub(super) subject_headers: usize,
-    /// Whether a program wrote it.
-    pub(super) automatic: bool,
-    /// Everything in it that looks like the id of an approval.
-    pub(super) ids: Vec<String>,
-    /// The person's own words.
-    pub(super) words: String,
-    /// What the mail holds in addition to those words.
-    pub(super) rest: String,
-    /// Whether it has a plain text part.
-    pub(super) has_text: bool,
-    /// Whether the text was written exactly as it reads.
-    pub(super) exact: bool,
-    /// Names of the TXT records needed to judge it.
-    names: Vec<String>,
-    /// `pass`, or the code of what is missing; `None` if the mail was not judged.
-    proof: Option<String>,
-}
-
 /// Why a mail could not be read.
 #[derive(Debug)]
 pub(super) enum ReplyMailReadError {
@@ -142,7 +110,8 @@ pub(super) async fn read(
     mail: &[u8],
     forwarders: &[String],
 ) -> Result<ReplyMailFacts, ReplyMailReadError> {
-    ask(workers, mail, json!({"forwarders": forwarders})).await
+    let task = MailReplyTask { forwarders: forwarders.to_vec(), ..MailReplyTask::default() };
+    ask(workers, mail, task).await
 }
 
 /// Judges a parsed mail. Returns `None` if its sender is proven, else the code of the reason.
@@ -170,7 +139,8 @@ pub(super) async fn judge(
         Ok(Err(TxtLookupError)) | Err(_) => return Err(silent()),
     };
     let seconds = u64::try_from(now.as_millis() / 1000).unwrap_or(0);
-    let judged = ask(workers, mail, json!({"forwarders": forwarders, "records": found, "now": seconds})).await?;
+    let task = MailReplyTask { forwarders: forwarders.to_vec(), now: Some(seconds), records: Some(found) };
+    let judged = ask(workers, mail, task).await?;
     Ok(match judged.proof.as_deref() {
         Some("pass") => None,
         Some(code) => Some(known(code)),
@@ -185,12 +155,8 @@ fn known(code: &str) -> &'static str {
     CODES.into_iter().find(|known| *known == code).unwrap_or("email.unreadable")
 }
 
-async fn ask(
-    workers: &GatewayWorkers,
-    mail: &[u8],
-    payload: serde_json::Value,
-) -> Result<ReplyMailFacts, ReplyMailReadError> {
-    let job = WorkerJob { kind: KIND.into(), payload, attachments: vec![mail.to_vec()] };
+async fn ask(workers: &GatewayWorkers, mail: &[u8], task: MailReplyTask) -> Result<ReplyMailFacts, ReplyMailReadError> {
+    let job = WorkerJob::of(&task, vec![mail.to_vec()]);
     let limits = WorkerLimits { wall: SLOWEST, cpu: SLOWEST, ..WorkerLimits::default() };
     match workers
         .run(WorkerAssignment { job, scratch: None, limits: Some(limits), mode: None }, RefusingWorkerHost)

@@ -13,27 +13,28 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sluice_config::Config;
 use sluice_core::approval::mail::ReplyRemainder;
 use sluice_core::approval::reply_meaning;
-use sluice_core::{Actor, Millis, PersonName, UtcMillis};
+use sluice_core::{Actor, BoxedFuture, Millis, PersonName, UtcMillis};
+use sluice_services::CallError;
 use sluice_store::ApprovalDelivery;
 use zeroize::Zeroizing;
 
 use super::approval_message::hash;
 use super::{ApprovalMessage, Channel, ChannelError};
-use crate::config::Config;
+use crate::Gateway;
 use crate::gate::deciding::{self, ApprovalRequest, DecisionSource};
-use crate::gate::repeating;
 use crate::gate::replies::{self, ReplyOutcome, WrittenReply};
-use crate::services::BoxedFuture;
-use crate::{CallError, Gateway};
+use crate::gate::{rendering, repeating};
+
 use webhook::TelegramWebhook;
 use wire::{TelegramCallbackQuery, TelegramChat, TelegramMessage, TelegramUpdate, TelegramUser};
 
 /// The channel's name.
-pub const NAME: &str = "telegram";
+pub const NAME: &str = rendering::TELEGRAM;
 /// Most characters of one message; the service allows 4096.
-pub const ROOM: usize = 4000;
+pub const ROOM: usize = rendering::TELEGRAM_MESSAGE;
 /// The kinds of updates that the bot asks for.
 const KINDS: [&str; 2] = ["message", "callback_query"];
 /// How many seconds one poll waits for updates.
@@ -278,7 +279,7 @@ impl TelegramChannel {
         crate::recovery::remember_stop(gw).await;
         frozen.map_err(ChannelError::from)?;
         gw.standstill.look(&gw.store).await;
-        gw.events.notify_written();
+        gw.signals.events.notify_written();
         Ok(Some("Everything is frozen. Lift it with `sluice unfreeze`.".into()))
     }
 
@@ -430,7 +431,7 @@ impl Channel for TelegramChannel {
                 "chat_id": wire::chat_of(place), "text": cut(text, 4096), "link_preview_options": {"is_disabled": true},
             });
             if let Some(number) = to.and_then(|to| to.parse::<i64>().ok()) {
-                crate::value::put(
+                sluice_services::value::put(
                     &mut body,
                     "reply_parameters",
                     json!({"message_id": number, "allow_sending_without_reply": true}),
@@ -444,13 +445,13 @@ impl Channel for TelegramChannel {
         Box::pin(async move {
             self.watch(gw).await?;
             if self.hook.is_some() {
-                crate::loops::pause(webhook::EVERY.as_duration()).await;
+                sluice_services::timer::pause(webhook::EVERY.as_duration()).await;
                 return Ok(());
             }
             let kept = gw.store.channel_mark(NAME).await?;
             let mut body = json!({"timeout": POLL, "allowed_updates": KINDS});
             if let Some(next) = go_on_from(kept.as_deref(), gw.now()) {
-                crate::value::put(&mut body, "offset", next);
+                sluice_services::value::put(&mut body, "offset", next);
             }
             let news = self.call("getUpdates", &body).await?;
             let Value::Array(news) = news else {

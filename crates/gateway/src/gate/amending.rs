@@ -7,13 +7,13 @@
 use serde_json::Value;
 use sluice_core::Actor;
 use sluice_core::refusal::Code;
+use sluice_services::CallError;
 use sluice_store::{AmendApproval, AmendmentOutcome};
 
 use super::deciding::{self, AnswerOutcome, ApprovalRequest};
+use crate::Gateway;
 use crate::rooms::identity::{CallMode, CallOptions, IdentifiedCall};
 use crate::rooms::{approval, hold, leak, origin, policy, schema};
-use crate::services;
-use crate::{CallError, Gateway};
 
 /// Replaces the arguments of an approval request with changed ones, and approves them once.
 ///
@@ -28,7 +28,7 @@ pub async fn amend(
     let [old] = question.holds.as_slice() else {
         return Err(CallError::with_text(Code::ApprovalNotOffered, "only an approval of one write can be changed"));
     };
-    if services::is_elsewhere(&old.action) {
+    if sluice_services::is_elsewhere(&old.action) {
         return Err(CallError::with_text(
             Code::ApprovalNotOffered,
             "the agent carries this out by itself; only it can change it",

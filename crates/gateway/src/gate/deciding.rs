@@ -5,6 +5,7 @@
 //! whether a second person is needed, and what the request still offers. An approval covers the digests that were shown
 //! and no others. A person who answers late is told who decided and when.
 
+use sluice_config::Risk;
 use sluice_core::approval::reason::ApprovalReason;
 use sluice_core::approval::reply::ApprovalReply;
 use sluice_core::approval::reply_meaning::{ExpectedReplyForm, FreezeScope, ReplyMeaning};
@@ -14,15 +15,15 @@ use sluice_core::ids::MessageId;
 use sluice_core::refusal::Code;
 use sluice_core::target::TracedTarget;
 use sluice_core::{Actor, ApprovalId, Digest, HoldId};
+use sluice_services::CallError;
 use sluice_store::{
     ApprovalCard, ApprovalDelivery, ApprovalRuling, BatchChoice, DecideApproval, DecisionOutcome, FiledClientRequest,
     JointDecisionOutcome, WriteContents,
 };
 
 use super::standing::{self, StandingApprovalOffer};
-use crate::channels::rendering;
-use crate::config::Risk;
-use crate::{CallError, Gateway, recovery};
+use crate::gate::rendering;
+use crate::{Gateway, recovery};
 
 /// The person who answers, and the channel.
 #[derive(Debug, Clone)]
@@ -195,7 +196,7 @@ pub async fn decide_within(
     if let Some(no) = changed_since(question, &meaning) {
         // The person sees the approval as it is now, and can answer that.
         gw.store.show_again(approval.id, MessageId::mint(gw.ids.as_ref())).await?;
-        gw.letters.notify_one();
+        gw.signals.letters.notify_one();
         return Err(no);
     }
     let ruling = match meaning {
@@ -346,7 +347,7 @@ async fn freeze(
     gw.stop_lane().freeze(scope, voice.by.clone(), format!("requested over {}", voice.channel)).await?;
     gw.standstill.look(&gw.store).await;
     recovery::remember_stop(gw).await;
-    gw.events.notify_written();
+    gw.signals.events.notify_written();
     Ok(AnswerOutcome::Frozen(words))
 }
 

@@ -10,7 +10,7 @@ use sluice_store::StoreError;
 use super::deciding::ApprovalRequest;
 use super::standing;
 use crate::Gateway;
-use crate::channels::rendering;
+use crate::gate::rendering;
 
 /// The name under which it is stored who received the menu.
 const NAME: &str = "gate";

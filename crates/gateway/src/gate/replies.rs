@@ -10,11 +10,12 @@ use sluice_core::approval::reply::{ApprovalReply, ReplyParseError};
 use sluice_core::approval::reply_meaning::{self, ExpectedReplyForm, ReplyInterpretation, ReplyMeaning};
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::Code;
+use sluice_services::CallError;
 use sluice_store::{ApprovalDelivery, ProposedAnswer};
 
 use super::deciding::ApprovalRequest;
-use crate::channels::email;
-use crate::{CallError, Gateway};
+use super::rendering;
+use crate::Gateway;
 
 /// A reply as it arrived.
 #[derive(Debug, Clone)]
@@ -117,7 +118,7 @@ async fn propose(
         other => return Ok(ReplyOutcome::Meant(other)),
     };
     let place = letter.map(|letter| (letter.channel.clone(), letter.place.clone()));
-    let place = place.or_else(|| Some((email::NAME.to_owned(), reply.from.clone()?)));
+    let place = place.or_else(|| Some((rendering::EMAIL.to_owned(), reply.from.clone()?)));
     let again = "Nothing was decided: a part of the reply could not be understood for certain. Send the answer again \
                  as plain text, with nothing below it, or decide with `sluice approvals`. 3 still denies.";
     let Some((channel, place)) = place else { return Ok(ReplyOutcome::Tell(again.into())) };
@@ -133,7 +134,7 @@ async fn propose(
     if !gw.store.propose_answer(answer).await? {
         return Ok(ReplyOutcome::Tell(again.into()));
     }
-    gw.letters.notify_one();
+    gw.signals.letters.notify_one();
     Ok(ReplyOutcome::ToConfirm)
 }
 

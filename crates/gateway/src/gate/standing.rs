@@ -6,6 +6,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use sluice_config::{Approvals, Risk};
 use sluice_core::approval::allowance::{
     Allowance, AllowanceBounds, AllowanceCoverage, AllowanceScope, AllowanceSession, AllowanceState, AllowanceUsage,
     ApprovalRequester,
@@ -19,11 +20,10 @@ use sluice_core::ids::{AllowanceId, RuleId};
 use sluice_core::refusal::Code;
 use sluice_core::target::TracedTarget;
 use sluice_core::{CapabilityName, Millis};
+use sluice_services::CallError;
 
 use super::deciding::ApprovalRequest;
-use crate::config::{Approvals, Risk};
-use crate::services;
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// How long answer 2 lasts, and how often it counts, for calls through our own doors.
 const SESSION: StandingApprovalTerms = StandingApprovalTerms { lasts: Some(Millis::from_hours(1)), uses: Some(20) };
@@ -154,7 +154,7 @@ fn of_write(gw: &Gateway, hold: &Hold, targets: &[TracedTarget]) -> Vec<Standing
 
 /// A held write in the form that bounds are matched against.
 fn bounded(gw: &Gateway, hold: &Hold, targets: &[TracedTarget]) -> BoundedCall {
-    let name: CapabilityName = services::carried_name(&hold.action);
+    let name: CapabilityName = sluice_services::carried_name(&hold.action);
     let catalogue = gw.catalogue.known();
     BoundedCall::of(&name, catalogue.get(&name), &hold.action, targets)
 }
@@ -195,7 +195,7 @@ pub(super) fn allowance(
         ),
         (None, [hold]) => (
             ApprovalRequester::Agent(hold.agent().clone()),
-            AllowanceCoverage::Capability(services::carried_name(&hold.action)),
+            AllowanceCoverage::Capability(sluice_services::carried_name(&hold.action)),
             hold.session.map(AllowanceSession::Issued),
         ),
         (None, _) => return Err(refuse("a batch can only be approved once, without a standing approval")),

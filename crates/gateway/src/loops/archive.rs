@@ -10,10 +10,10 @@ use std::time::Duration;
 use sluice_core::audit::key::VerifierKey;
 use sluice_core::ids::MessageId;
 use sluice_core::{Actor, NodeName};
+use sluice_services::timer::tick;
 use sluice_store::{MessageSeverity, OutboxMessage, SegmentBounds, StoreError};
 use tokio::sync::watch;
 
-use super::tick;
 use crate::Gateway;
 use crate::archive::{self, ArchiveError};
 
@@ -57,7 +57,7 @@ async fn alert(gw: &Gateway) -> Result<(), StoreError> {
     let id = MessageId::mint(gw.ids.as_ref());
     let message = OutboxMessage { id, topic: "audit.archive_failing".into(), severity: MessageSeverity::Warning, body };
     gw.store.alert(message, Actor::Node(gw.store.node().clone())).await?;
-    gw.letters.notify_one();
+    gw.signals.letters.notify_one();
     Ok(())
 }
 

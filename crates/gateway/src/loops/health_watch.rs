@@ -8,16 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use sluice_core::Actor;
 use sluice_core::certificate::{CertificateStatus, certificate_status};
 use sluice_core::ids::MessageId;
+use sluice_services::CallError;
 use sluice_store::{MessageSeverity, OutboxMessage};
 
 use crate::gateway::DiskSpace;
 use crate::tls::TlsReloadOutcome;
-use crate::{CallError, Gateway, recovery};
+use crate::{Gateway, recovery};
 
 /// The files that a gateway depends on, as they were when it started.
 #[derive(Debug)]
@@ -49,13 +50,13 @@ impl HealthWatch {
 
     /// The entries of `found` that people do not know of. Alerts whose cause is fixed are removed.
     fn news(&self, found: Vec<HealthProblem>) -> Vec<HealthProblem> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         told.retain(|topic, _| found.iter().any(|trouble| trouble.topic == *topic));
         found.into_iter().filter(|trouble| told.get(trouble.topic) != Some(&trouble.text)).collect()
     }
 
     fn told(&self, topic: &'static str, text: String) {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(topic, text);
+        self.told.lock().insert(topic, text);
     }
 }
 
@@ -81,7 +82,7 @@ async fn alert(gw: &Gateway, HealthProblem { topic, severity, text }: &HealthPro
     let message =
         OutboxMessage { id, topic: (*topic).into(), severity: *severity, body: serde_json::json!({ "text": text }) };
     gw.store.alert(message, Actor::Node(gw.store.node().clone())).await?;
-    gw.letters.notify_one();
+    gw.signals.letters.notify_one();
     Ok(())
 }
 

@@ -5,25 +5,27 @@
 //! minutes or a thousand entries; a credential that is old enough is renewed; and a gateway ends when its database file
 //! can no longer be trusted.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use sluice_config::Retention;
 use sluice_core::audit::checkpoint::CheckpointSigner;
 use sluice_core::ids::MessageId;
 use sluice_core::recovery::{RecoveryFinding, RecoveryFindingKind};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::rollback::RollbackState;
 use sluice_core::{Actor, NodeName};
+use sluice_services::CallError;
+use sluice_services::proxies::rotation;
+use sluice_services::timer::tick;
 use sluice_store::{MessageSeverity, OutboxMessage, RetentionPeriods, StoreError};
 use tokio::sync::watch;
 
-use super::{health_watch, tick};
-use crate::config::Retention;
+use super::health_watch;
 use crate::gateway::{DiskSpace, FatalGatewayError};
-use crate::proxies::rotation;
 use crate::rooms::client_writes;
-use crate::{CallError, Gateway, nodes, recovery};
+use crate::{Gateway, nodes, recovery};
 
 const EVERY: Duration = Duration::from_secs(1);
 const BEAT: u64 = 5;
@@ -120,7 +122,7 @@ pub async fn step(gw: &Gateway, round: u64) -> Result<(), CallError> {
 /// # Errors
 /// When the database cannot be read or written.
 pub async fn forget(gw: &Gateway, begins: bool) -> Result<(), CallError> {
-    let mut state = *gw.retention.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut state = *gw.retention.lock();
     if begins {
         state.rows = true;
         state.writes.get_or_insert_default();
@@ -138,7 +140,7 @@ pub async fn forget(gw: &Gateway, begins: bool) -> Result<(), CallError> {
             state.writes = gw.store.delete_expired(gw.now(), &periods, (from, OLD_PAGE)).await?.next;
         }
     }
-    *gw.retention.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    *gw.retention.lock() = state;
     Ok(())
 }
 
@@ -159,7 +161,7 @@ async fn watch_clock(gw: &Gateway) -> Result<(), CallError> {
     let id = MessageId::mint(gw.ids.as_ref());
     let message = OutboxMessage { id, topic: "clock.jumped".into(), severity: MessageSeverity::Critical, body };
     gw.store.alert(message, Actor::Node(gw.store.node().clone())).await?;
-    gw.letters.notify_one();
+    gw.signals.letters.notify_one();
     Ok(())
 }
 

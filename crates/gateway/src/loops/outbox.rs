@@ -12,18 +12,20 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sluice_config::{ConfiguredPerson, Risk};
 use sluice_core::ids::MessageId;
 use sluice_core::{Actor, AgentName, ApprovalId, Millis};
+use sluice_services::CallError;
+use sluice_services::timer::tick;
 use sluice_store::{ApprovalDelivery, MessageSeverity, OutboxMessage, UndeliveredMessage};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::tick;
+use crate::Gateway;
 use crate::channels::approval_message::{self, hash};
-use crate::channels::{Channel, ChannelError, email, links, rendering};
-use crate::config::{ConfiguredPerson, Risk};
+use crate::channels::{Channel, ChannelError, email, links};
 use crate::gate::deciding::ApprovalRequest;
-use crate::{CallError, Gateway};
+use crate::gate::rendering;
 
 /// How often the loop runs without a wake.
 const EVERY: Duration = Duration::from_millis(500);
@@ -67,7 +69,7 @@ pub(crate) fn spawn(
 
 async fn run(gw: Arc<Gateway>, outbox: OutboxLoop, mut stop: watch::Receiver<bool>) {
     let mut failing = false;
-    while tick(&mut stop, EVERY, gw.letters.notified()).await {
+    while tick(&mut stop, EVERY, gw.signals.letters.notified()).await {
         match outbox.step(&gw).await {
             Ok(()) => failing = false,
             Err(no) if failing => drop(no),

@@ -12,12 +12,12 @@ use notify::{RecursiveMode, Watcher as _};
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Actor, Millis};
+use sluice_services::timer::tick;
+use sluice_services::{CallError, policies};
 use sluice_store::{MessageSeverity, OutboxMessage};
 use tokio::sync::{MutexGuard, Notify, watch};
 
-use super::tick;
-use crate::policies;
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// How often the folder is checked without an event.
 const EVERY: Duration = Duration::from_secs(2);
@@ -110,7 +110,7 @@ pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {
 /// When the files are broken: the old rules stay in force, and people are notified.
 pub async fn reload(gw: &Gateway, by: Actor) -> Result<Option<String>, CallError> {
     // One reload at a time: a reload that read the files before they changed must not win.
-    let turn = gw.reloading.lock().await;
+    let turn = gw.signals.reloading.lock().await;
     reload_in_turn(gw, by, &turn).await
 }
 
@@ -125,7 +125,7 @@ pub async fn put_in_force(
     if_version: Option<String>,
     by: Actor,
 ) -> Result<(String, bool), CallError> {
-    let turn = gw.reloading.lock().await;
+    let turn = gw.signals.reloading.lock().await;
     let before = gw.policy.get().version().to_owned();
     if if_version.is_some_and(|seen| seen != before) {
         return Err(CallError::with_text(
@@ -155,10 +155,10 @@ pub(crate) async fn reload_in_turn(
     // reported by the loading.
     let found = policies::PolicyFiles::folder(folder);
     let tried = if found.faults.is_empty() { policies::try_out(&found.sources, &known) } else { Ok(()) };
-    match tried.and_then(|()| policies::load(gw, folder, &known)) {
+    match tried.and_then(|()| policies::load(&gw.policy, folder, &known)) {
         Ok((version, sources)) if version != before => {
             gw.store.record_policy_loaded(version.clone(), sources, by).await?;
-            gw.events.notify_written();
+            gw.signals.events.notify_written();
             Ok(Some(version))
         }
         Ok(_) => Ok(None),

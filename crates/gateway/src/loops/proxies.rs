@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use notify::{RecursiveMode, Watcher as _};
 use sluice_core::Actor;
+use sluice_services::policies;
+use sluice_services::proxies::reload::{ProxiesReloadSummary, reload};
 use tokio::sync::{Notify, watch};
 
 use super::policy::PolicyFilesState;
-use super::tick;
-use crate::proxies::reload::{ProxiesReloadSummary, reload};
-use crate::{Gateway, policies};
+use crate::Gateway;
+use sluice_services::timer::tick;
 
 /// Runs the loop.
 pub async fn run(gw: Arc<Gateway>, mut stop: watch::Receiver<bool>) {

@@ -21,16 +21,18 @@ use sluice_core::lane::{LaneTerms, ServiceLane};
 use sluice_core::pace::SlowStart;
 use sluice_core::timekeeping::{ClockAgreement, ClockWatch};
 use sluice_core::{HoldId, Millis, ServiceName, UtcMillis};
+use sluice_services::CallError;
+use sluice_services::timer::tick;
 use sluice_store::{AbandonedClaims, DueWrite, MessageSeverity, OutboxMessage};
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::timeout;
 
 use self::lookups::LookupScheduler;
-use super::{announce_late, tick};
+use super::announce_late;
+use crate::Gateway;
 use crate::gateway::{DiskSpace, GatewayPhase};
 use crate::rooms::execute;
-use crate::{CallError, Gateway};
 
 /// Most abandoned claims that one step takes up.
 const PAGE: u32 = 100;

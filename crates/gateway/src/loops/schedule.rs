@@ -14,14 +14,15 @@ use sluice_core::grace::{self, OverdueDecision};
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, CallId, Millis, ServiceName, UtcMillis};
+use sluice_services::CallError;
+use sluice_services::timer::tick;
 use sluice_store::{Freeze, MessageSeverity, MoveSchedule, OutboxMessage, Schedule, ScheduleState};
 use tokio::sync::watch;
 
-use super::tick;
 use crate::gateway::GatewayPhase;
 use crate::rooms::answer::CallOutcome;
 use crate::rooms::identity::{CallMode, CallOptions, IdentifiedCall};
-use crate::{CallError, Gateway, corridor};
+use crate::{Gateway, corridor};
 
 const EVERY: Duration = Duration::from_secs(1);
 /// Most plans that one step reads.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_core::{Millis, ServiceName};
+use sluice_services::timer::tick;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::tick;
 use crate::gateway::GatewayPhase;
-use crate::{Gateway, mounts};
+use crate::{Gateway, nodes};
 
 /// How often the loop checks whether something is due.
 const EVERY: Duration = Duration::from_millis(500);
@@ -69,7 +69,7 @@ async fn follow_connections(gw: Arc<Gateway>) {
 }
 
 async fn follow_mounts(gw: Arc<Gateway>) {
-    if let Err(no) = mounts::follow(&gw).await {
+    if let Err(no) = nodes::follow_mounts(&gw).await {
         tracing::warn!("the mounts stay as they are: {}", no.refusal);
     }
 }

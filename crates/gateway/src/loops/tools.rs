@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_services::timer::tick;
 use tokio::sync::watch;
 
-use super::tick;
 use crate::Gateway;
 
 /// How often the loop checks.

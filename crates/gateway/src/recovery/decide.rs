@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use sluice_core::Actor;
 use sluice_core::recovery::{GatewayState, RecoveryFinding, RecoveryFindingKind};
 use sluice_core::refusal::Code;
+use sluice_services::CallError;
 
 use super::{marks, set_open_aside, state_file};
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// The decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -120,7 +121,7 @@ pub async fn decide(gw: &Gateway, decision: RecoveryDecision, by: Actor) -> Resu
         RecoveryDecision::Investigate => investigate(gw, by).await?,
         RecoveryDecision::RestoredFromBackup => accept(gw, by).await?,
     }
-    gw.events.notify_written();
+    gw.signals.events.notify_written();
     gw.due.notify_one();
     Ok(())
 }

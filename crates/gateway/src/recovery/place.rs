@@ -12,7 +12,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, is_state_file_of};
+use sluice_config::{Config, is_state_file_of};
 
 /// The file in the data folder that names the state file.
 pub const NAMED_IN: &str = "state_file.path";

@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sluice_config::Config;
 use sluice_core::audit::checkpoint::Checkpoint;
 use sluice_core::ids::MessageId;
 use sluice_core::recovery::{
     DatabaseFacts, DatabaseSuspicion, FORM, GatewayState, LoadedStateFile, LogMark, RecoveryFinding,
     RecoveryFindingKind, SignedMark, StartupDecision, StartupFacts, judge,
 };
-use sluice_core::{Actor, NodeName, hex};
+use sluice_core::{Actor, GatewayDeps, NodeName, hex};
 use sluice_store::{MessageSeverity, OutboxMessage, Store};
 
 use super::{RecoveryFiles, RecoveryMemory, freeze, marks, place, remembered, state_file};
-use crate::config::Config;
-use crate::open::{GatewayDeps, OpenError};
+use crate::OpenError;
 
 /// Checks the database and takes it over, or freezes it. `key_is_new` says that the data folder was just created.
 ///

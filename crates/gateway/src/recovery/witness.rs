@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use sluice_config::WitnessConfig;
 use sluice_core::ids::MessageId;
 use sluice_core::{Actor, NodeName, UtcMillis};
+use sluice_services::CallError;
+use sluice_services::timer::tick;
 use sluice_store::{MessageSeverity, OutboxMessage, SignedCheckpoint};
 use tokio::sync::watch;
 
-use crate::config::WitnessConfig;
-use crate::loops::tick;
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// How often it checks for a new checkpoint.
 const EVERY: Duration = Duration::from_secs(5);
@@ -226,7 +227,7 @@ async fn report(
     let id = MessageId::mint(gw.ids.as_ref());
     let message = OutboxMessage { id, topic: topic.into(), severity, body };
     gw.store.alert(message, Actor::Node(gw.store.node().clone())).await?;
-    gw.letters.notify_one();
+    gw.signals.letters.notify_one();
     Ok(())
 }
 

@@ -8,12 +8,12 @@ use sluice_core::approval::ApprovalState;
 use sluice_core::hold::{AttemptPhase, Hold, HoldState};
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{ApprovalId, CallId, HoldId, Millis, Tier, UtcMillis};
+use sluice_services::CallError;
+use sluice_services::failing::{FailingView, FailureAudience, failing};
 use sluice_store::Store;
 
 use super::freeze;
-use crate::doors::http::views::failing::{FailingView, FailureAudience, failing};
-use crate::services;
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// The state of a call, as its caller is told.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,7 +94,7 @@ pub async fn wait_over(
     at_most: Millis,
 ) -> Result<CallOutcome, CallError> {
     let end = gw.clock.since_boot() + at_most;
-    let waiter = gw.waiting.on(hold);
+    let waiter = gw.signals.waiting.on(hold);
     loop {
         let woken = waiter.woken();
         let row = store.hold(hold).await?.ok_or_else(|| CallError::new(Code::CallNotFound))?;
@@ -138,7 +138,9 @@ async fn told(store: &Store, call: CallId, row: &Hold) -> Result<CallOutcome, Ca
     let hold = row.id;
     freeze::refuse_if_frozen(store, row).await?;
     Ok(match &row.state {
-        HoldState::Done { .. } if services::is_elsewhere(&row.action) => CallOutcome::Allowed { call, estimate: None },
+        HoldState::Done { .. } if sluice_services::is_elsewhere(&row.action) => {
+            CallOutcome::Allowed { call, estimate: None }
+        }
         HoldState::Done { .. } => {
             let text = store.hold_result(hold).await?;
             let result = text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(Value::Null);

@@ -10,13 +10,14 @@ use sluice_core::approval::bound::BoundedCall;
 use sluice_core::approval::reason::ApprovalReason;
 use sluice_core::capability::Effect;
 use sluice_core::target::TracedTarget;
+use sluice_services::CallError;
 use sluice_store::{AllowanceUse, RateLimitCounter};
 
 use super::leak::LeakCheckedCall;
 use super::origin;
 use super::policy::JudgedCall;
 use super::schema::CheckedCall;
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// A call for which it is known whether a person is needed.
 #[derive(Debug)]

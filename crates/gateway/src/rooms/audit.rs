@@ -8,12 +8,13 @@ use sluice_core::read_trace::ReadTrace;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::origins;
 use sluice_core::{ServiceName, Tier};
+use sluice_services::CallError;
+use sluice_services::value::put;
 use sluice_store::{CallEnding, CloseCall, MessageSeverity, NOTICE, OutboxMessage};
 
 use super::approval::ApprovalCheckedCall;
 use super::identity::CallContext;
-use crate::value::put;
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// The most targets that a notice names.
 const NOTICE_TARGETS: usize = 5;
@@ -79,7 +80,7 @@ pub(crate) fn complete_notice(entry: &mut CloseCall, read: &ReadTrace) {
 /// When it cannot be written: in that case the call must not be answered either.
 pub(crate) async fn close(gw: &Gateway, entry: CloseCall) -> Result<(), CallError> {
     gw.store.close_call(entry).await?;
-    gw.events.notify_written();
+    gw.signals.events.notify_written();
     Ok(())
 }
 
@@ -99,7 +100,7 @@ pub(crate) async fn refused(gw: &Gateway, trace: &CallContext, no: CallError) ->
     if no.recorded || no.refusal.code().room() == "store" {
         return no;
     }
-    let kept = no.wanted.as_deref().filter(|wanted| wanted.may_be_kept(gw));
+    let kept = no.wanted.as_deref().filter(|wanted| wanted.may_be_kept(gw.leak_scan()));
     let entry = CloseCall {
         call: trace.call,
         agent: trace.agent.clone(),

@@ -7,12 +7,13 @@
 use serde_json::json;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, HoldId};
+use sluice_services::CallError;
 use sluice_store::{CallEnding, CloseCall};
 
 use super::answer::CallOutcome;
 use super::schema::CheckedCall;
 use super::{audit, hold};
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// The write that a call stops, if the call does nothing else.
 pub(crate) fn pulled(gw: &Gateway, checked: &CheckedCall) -> Option<HoldId> {

@@ -5,11 +5,12 @@
 //! entries work as for any other write.
 
 use sluice_core::Tier;
+use sluice_services::CallError;
 
 use super::answer::CallOutcome;
 use super::freeze::UnfrozenCall;
 use super::{audit, client_writes, hold};
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// Says whether the caller may carry out the action.
 ///

@@ -10,11 +10,12 @@ use sluice_core::policy::PolicyInput;
 use sluice_core::refusal::Code;
 use sluice_core::rollback::RETENTION;
 use sluice_core::{Action, AgentName, CallId, CapabilityName, Millis, UtcMillis};
+use sluice_services::CallError;
+use sluice_services::files::client_files::{self, ClientBackupLimits, ClientCallBackup, ClientFileRecorder};
+use sluice_services::files::roots::OpenedRoots;
 use sluice_store::{ClientWrite, KeepClientWrite, StoreError};
 
-use crate::services::files::client_files::{self, ClientBackupLimits, ClientCallBackup, ClientFileRecorder};
-use crate::services::files::roots::OpenedRoots;
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// The period over which the kept bytes are added up.
 const DAY: Millis = Millis::from_hours(24);
@@ -71,7 +72,7 @@ pub(crate) async fn keep(
         until: now + RETENTION,
     };
     gw.store.keep_client_write(keep).await?;
-    gw.events.notify_written();
+    gw.signals.events.notify_written();
     Ok(())
 }
 
@@ -80,7 +81,7 @@ pub(crate) async fn keep(
 ///
 /// # Errors
 /// When the database cannot be read or written.
-pub(crate) async fn report(
+pub async fn report(
     gw: &Gateway,
     agent: &AgentName,
     capability: &CapabilityName,
@@ -97,7 +98,7 @@ pub(crate) async fn report(
     let kept = tokio::task::spawn_blocking(work).await.map_err(|_| CallError::new(Code::FilesFailed))?;
     match gw.store.report_client_write(&write, written(&kept)?).await {
         Ok(()) => {
-            gw.events.notify_written();
+            gw.signals.events.notify_written();
             Ok(true)
         }
         // Another request reported it meanwhile.

@@ -10,6 +10,10 @@ use sluice_core::ids::{MessageId, RollbackId};
 use sluice_core::read_trace::ReadTrace;
 use sluice_core::refusal::{Code, Refusal, RetryAdvice};
 use sluice_core::{CapabilityName, Millis, UtcMillis};
+use sluice_services::intake::ContentRecipient;
+use sluice_services::{
+    CallError, CompletedWrite, ELSEWHERE, LookupOutcome, PreparedWrite, Service, ServiceRead, ServiceSlot, WriteError,
+};
 use sluice_store::{
     ArmWrite, AttemptOutcome, FinishAttempt, LookupEvidence, ResolveDoubt, StateBeforeWrite, StoreError,
 };
@@ -17,11 +21,7 @@ use tokio::time::timeout;
 
 use super::{client_writes, freeze, rollback};
 use crate::gateway::GatewayPhase;
-use crate::intake::ContentRecipient;
-use crate::services::{
-    self, CompletedWrite, ELSEWHERE, LookupOutcome, PreparedWrite, Service, ServiceRead, ServiceSlot, WriteError,
-};
-use crate::{CallError, Gateway, nodes, recovery};
+use crate::{Gateway, nodes, recovery};
 
 /// How long a claim lasts before other nodes may conclude that this node is gone.
 pub const LEASE: Millis = Millis::from_secs(60);
@@ -66,7 +66,7 @@ async fn attempt(
     until: Millis,
     words: &mut Option<String>,
 ) -> Result<AttemptOutcome, CallError> {
-    if services::is_elsewhere(&hold.action) {
+    if sluice_services::is_elsewhere(&hold.action) {
         return match arm(gw, hold, PreparedWrite::default()).await? {
             ArmOutcome::Permit(..) => {
                 // Before the client learns of the approval: afterwards the old bytes may be gone.
@@ -235,7 +235,7 @@ pub async fn look_up(gw: &Gateway, hold: &Hold) -> Result<LookupAttempt, CallErr
     }
     let point = gw.store.hold_rollback(hold.id).await?;
     let found = match (gw.services.for_service(&hold.service), hold.reverses) {
-        _ if services::is_elsewhere(&hold.action) => LookupOutcome::Absent,
+        _ if sluice_services::is_elsewhere(&hold.action) => LookupOutcome::Absent,
         (_, Some(reversed)) => rollback::look_up(gw, hold, reversed).await?,
         (Ok(service), None) if effect_of(gw, hold.action.capability()) == Some(Effect::Write) => {
             service.look_up(hold, point.as_ref().map(|point| point.content.as_slice())).await

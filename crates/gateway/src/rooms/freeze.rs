@@ -7,11 +7,11 @@
 use sluice_core::capability::Effect;
 use sluice_core::hold::{Hold, HoldState};
 use sluice_core::{AgentName, ServiceName};
+use sluice_services::{CallError, ReadSource, Service};
 use sluice_store::{Store, StoreError};
 
 use super::approval::ApprovalCheckedCall;
-use crate::services::{self, ReadSource, Service};
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// The kind of a call's effect, for freezes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +116,7 @@ fn kind_of(gw: &Gateway, asked: &ApprovalCheckedCall) -> FreezeEffectKind {
 ///
 /// # Errors
 /// The freeze, with the operator's text, or the error from reading the freezes.
-pub(crate) async fn refuse(store: &Store, agent: &AgentName, service: &ServiceName) -> Result<(), CallError> {
+pub async fn refuse(store: &Store, agent: &AgentName, service: &ServiceName) -> Result<(), CallError> {
     Ok(store.refuse_if_frozen(agent.clone(), service.clone()).await?)
 }
 
@@ -144,7 +144,7 @@ pub(crate) async fn is_blocked_by_freeze(gw: &Gateway, hold: &Hold, service: &dy
 /// # Errors
 /// The freeze, with the operator's text, or the error from reading the freezes.
 pub(crate) async fn refuse_if_frozen(store: &Store, hold: &Hold) -> Result<(), CallError> {
-    if !services::is_elsewhere(&hold.action) {
+    if !sluice_services::is_elsewhere(&hold.action) {
         return Ok(());
     }
     match hold.state {

@@ -12,19 +12,19 @@ use sluice_core::hold::Hold;
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::Code;
 use sluice_core::{Action, Actor, ApprovalId, CallId, CapabilityName, HoldId, Millis};
+use sluice_services::{CHECKED, CallError};
 use sluice_store::{Admission, AdmissionOutcome, CancelHoldOutcome, StoreError};
 
 use super::answer::{self, CallOutcome};
 use super::approval::ApprovalCheckedCall;
 use super::freeze::UnfrozenCall;
 use crate::gateway::DiskSpace;
-use crate::services::{self, CHECKED};
-use crate::{CallError, Gateway, recovery};
+use crate::{Gateway, recovery};
 
 /// How long a call without a delay waits for its outcome, unless the caller sets a time.
 const AT_ONCE: Millis = Millis::from_secs(5);
 /// The longest a caller can wait in one request.
-pub(crate) const LONGEST_WAIT: Millis = Millis::from_secs(60);
+pub const LONGEST_WAIT: Millis = Millis::from_secs(60);
 /// A window that limits nothing.
 const UNLIMITED: SlidingWindow = SlidingWindow { limit: u32::MAX, span: Millis::from_secs(60) };
 
@@ -53,7 +53,7 @@ pub(crate) async fn place(gw: &Gateway, free: UnfrozenCall) -> Result<CallOutcom
         |ms| Millis::from_millis(ms).min(LONGEST_WAIT),
     );
     let admitted = gw.store.admit(admission).await?;
-    gw.events.notify_written();
+    gw.signals.events.notify_written();
     let (call, hold) = match admitted {
         AdmissionOutcome::Held { hold, .. } | AdmissionOutcome::Awaiting { hold, .. } => {
             (CallId::from_bits(hold.bits()), hold)
@@ -97,7 +97,7 @@ pub(crate) async fn bound(gw: &Gateway, admission: &Admission) -> Result<Action,
 
 /// The action of a call that is only checked: never the action that would be carried out.
 fn only_checked(action: &Action) -> Action {
-    if services::is_elsewhere(action) {
+    if sluice_services::is_elsewhere(action) {
         return action.clone();
     }
     let cut = CapabilityName::MAX - CHECKED.len();
@@ -161,7 +161,7 @@ pub(crate) fn admission(gw: &Gateway, asked: &ApprovalCheckedCall) -> Admission 
 ///
 /// # Errors
 /// When there is no such write, or it is too late; the text names its current state.
-pub(crate) async fn stop(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Hold, CallError> {
+pub async fn stop(gw: &Gateway, hold: HoldId, by: Actor) -> Result<Hold, CallError> {
     let cancelled = gw.stop_lane().cancel(hold, by).await.map_err(|error| match error {
         StoreError::NotFound { .. } => CallError::new(Code::HoldNotFound),
         other => other.into(),

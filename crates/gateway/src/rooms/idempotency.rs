@@ -5,11 +5,12 @@
 //! and a full disk affect new calls only.
 
 use sluice_core::{AgentName, Digest, Millis};
+use sluice_services::CallError;
 
 use super::answer::{self, CallOutcome};
 use super::hold::LONGEST_WAIT;
 use super::schema::CheckedCall;
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// A call with an idempotency key of its agent.
 #[derive(Debug)]

@@ -12,11 +12,12 @@ use sluice_core::ids::{KeyId, RequestId, SessionId};
 use sluice_core::proxy::spawn::SpawnOptions;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, AgentName, CallId, CapabilityName, PersonName};
+use sluice_services::CallError;
 use sluice_store::{AccessKey, AccessKeyKind, OperatorRole, Session, Store};
 
-use crate::{CallError, Gateway, keys};
+use crate::{Gateway, keys};
 
-/// A principal whose credential is valid. Made only by [`visitor`].
+/// A principal whose credential is valid. Made only by [`principal`].
 #[derive(Debug, Clone)]
 pub struct Principal {
     key: Arc<AccessKey>,
@@ -39,7 +40,7 @@ pub enum CredentialKind {
 #[derive(Debug)]
 pub struct CallRequest {
     /// The principal that makes the request.
-    pub visitor: Principal,
+    pub principal: Principal,
     /// The door it came through, for the audit log.
     pub door: &'static str,
     /// The HTTP or MCP request that carries it.
@@ -140,7 +141,7 @@ fn empty() -> Value {
 ///
 /// # Errors
 /// When it is malformed, unknown, revoked or expired.
-pub fn visitor(gw: &Gateway, token: &str) -> Result<Principal, CallError> {
+pub fn principal(gw: &Gateway, token: &str) -> Result<Principal, CallError> {
     let (kind, hash) = keys::hash_of(token).ok_or_else(|| CallError::new(Code::IdentityUnknown))?;
     let key = gw.keyring.find(&hash, gw.now()).map_err(CallError::new)?;
     let fits = match &key.kind {
@@ -156,9 +157,9 @@ pub fn visitor(gw: &Gateway, token: &str) -> Result<Principal, CallError> {
 ///
 /// # Errors
 /// When the principal is not an agent, is paused, or names a session that is not its own.
-pub async fn recognise(gw: &Gateway, knock: CallRequest) -> Result<IdentifiedCall, CallError> {
-    let CallRequest { visitor, door, request, session, wish } = knock;
-    let agent = visitor.agent().ok_or_else(|| CallError::new(Code::IdentityWrongKind))?.clone();
+pub async fn recognise(gw: &Gateway, call_request: CallRequest) -> Result<IdentifiedCall, CallError> {
+    let CallRequest { principal, door, request, session, wish } = call_request;
+    let agent = principal.agent().ok_or_else(|| CallError::new(Code::IdentityWrongKind))?.clone();
     if gw.keyring.is_paused(&agent) {
         return Err(CallError::new(Code::IdentityPaused));
     }
@@ -256,7 +257,7 @@ impl Principal {
     ///
     /// # Errors
     /// When it was revoked or has expired meanwhile, or the credentials cannot be read.
-    pub(crate) async fn recheck_credential(&self, gw: &Gateway, store: &Store) -> Result<(), CallError> {
+    pub async fn recheck_credential(&self, gw: &Gateway, store: &Store) -> Result<(), CallError> {
         gw.keyring.follow(store).await?;
         gw.keyring.find(&self.key.hash, gw.now()).map(|_| ()).map_err(CallError::new)
     }
@@ -275,13 +276,13 @@ impl Principal {
 
 impl IdentifiedCall {
     /// An agent's call that a person has changed. The agent and its session were identified when it made the call.
-    pub(crate) fn on_behalf(gw: &Gateway, agent: AgentName, session: Option<Session>, wish: CallOptions) -> Self {
+    pub fn on_behalf(gw: &Gateway, agent: AgentName, session: Option<Session>, wish: CallOptions) -> Self {
         let (call, request) = (CallId::mint(gw.ids.as_ref()), RequestId::mint(gw.ids.as_ref()));
         Self { call, agent, session, door: "people", request, wish, spawn: None }
     }
 
     /// The same call, requested as a spawn with these options.
-    pub(crate) fn spawned(self, spawn: Option<SpawnOptions>) -> Self {
+    pub fn spawned(self, spawn: Option<SpawnOptions>) -> Self {
         Self { spawn, ..self }
     }
 

@@ -8,12 +8,13 @@
 use sluice_core::approval::allowance::{ApprovalTrigger, TierEscalation};
 use sluice_core::policy::stays_on_machine;
 use sluice_core::{Action, Tier};
+use sluice_services::CallError;
 use sluice_store::ObservedCall;
 
 use super::policy::PolicyOpinion;
-use super::refused_action::RefusedAction;
 use super::schema::CheckedCall;
-use crate::{CallError, Gateway};
+use crate::Gateway;
+use sluice_services::refused_action::RefusedAction;
 
 /// Whether observe mode allows a call that policy would not.
 pub(crate) fn covers(gw: &Gateway, action: &Action, opinion: &PolicyOpinion) -> bool {
@@ -49,9 +50,9 @@ pub(crate) async fn record(
         would,
         rule,
         policy: gw.policy.get().version().to_owned(),
-        kept: wanted.may_be_kept(gw).then(|| action.clone()),
+        kept: wanted.may_be_kept(gw.leak_scan()).then(|| action.clone()),
     };
     gw.store.record_observed_call(call).await?;
-    gw.events.notify_written();
+    gw.signals.events.notify_written();
     Ok(())
 }

@@ -9,12 +9,12 @@ use sluice_core::Action;
 use sluice_core::capability::Effect;
 use sluice_core::policy::TargetOrigin;
 use sluice_core::target::{CallTarget, CapabilityFamily, TextValues, TracedTarget, of_capability, of_unknown};
+use sluice_services::intake::default_session_id;
+use sluice_services::{CallError, ReadSource};
 use sluice_store::Session;
 
 use super::schema::CheckedCall;
-use crate::intake::default_session_id;
-use crate::services::ReadSource;
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// A call with the origin of its targets.
 #[derive(Debug)]

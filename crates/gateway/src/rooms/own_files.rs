@@ -5,10 +5,11 @@
 
 use serde_json::Value;
 use sluice_core::refusal::{Code, Refusal};
+use sluice_services::CallError;
+use sluice_services::gateway_files::GatewayOwnFiles;
 
 use super::schema::CheckedCall;
-use crate::gateway_files::GatewayOwnFiles;
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// The text of the refusal, and the rule that the audit log names.
 const WORDS: &str = "the gateway's own files are not for agents: data folder, configuration, policies, keys";

@@ -17,14 +17,14 @@ use sluice_core::proxy::spawn;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::{TracedTarget, origins};
 use sluice_core::{Action, AgentName, CallId, CapabilityName, Millis, Tier};
+use sluice_services::{CHECKED, CallError};
 use sluice_store::{RateLimitCounter, Session};
 
 use super::observe;
 use super::origin::{self, TracedCall};
-use super::refused_action::RefusedAction;
 use super::schema::CheckedCall;
-use crate::services::{self, CHECKED};
-use crate::{CallError, Gateway};
+use crate::Gateway;
+use sluice_services::refused_action::RefusedAction;
 
 /// A call with its verdict.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ pub async fn opinion(
     let session_id = session.map(|session| session.id.to_string());
     // An agent still knows in its next session what it read before: it is as tainted as its most tainted session.
     let tainted = writes && gw.store.has_tainted_session(action.agent().clone()).await?;
-    let spawn = spawn::arguments(&services::carried_name(action), action);
+    let spawn = spawn::arguments(&sluice_services::carried_name(action), action);
     let mut question = PolicyInput::new(action.agent(), action.capability(), action.arguments(), now);
     question.spawn = spawn.as_ref();
     question.account = action.account();

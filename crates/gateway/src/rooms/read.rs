@@ -4,13 +4,13 @@
 //! session's seen targets are written in one transaction; if that fails, nothing is disclosed.
 
 use sluice_core::read_trace::ReadTrace;
+use sluice_services::intake::{ContentRecipient, PendingObservations};
+use sluice_services::{CallError, ServiceRead};
 
 use super::answer::CallOutcome;
 use super::audit;
 use super::freeze::UnfrozenCall;
-use crate::intake::{ContentRecipient, PendingObservations};
-use crate::services::ServiceRead;
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// Answers a read.
 ///

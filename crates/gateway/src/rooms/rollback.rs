@@ -20,12 +20,12 @@ use sluice_core::rollback::{ObjectFingerprint, RollbackError, RollbackState};
 use sluice_core::{
     Action, Actor, AgentName, ApprovalId, CallId, CapabilityName, HoldId, Millis, ServiceName, Tier, UtcMillis,
 };
+use sluice_services::{CallError, CompletedWrite, LookupOutcome, PreparedWrite, WriteError};
 use sluice_store::{Admission, AdmissionOutcome, AttemptOutcome, ClientWrite, RollbackPoint};
 
 use super::execute::{self, ArmOutcome};
 use super::freeze;
-use crate::services::{CompletedWrite, LookupOutcome, PreparedWrite, WriteError};
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 pub use client_files::FileRollbackStep;
 
@@ -111,7 +111,7 @@ async fn planned(
 }
 
 /// File states that a person was shown and that are overwritten.
-type FileOverwrites = std::collections::BTreeMap<String, crate::services::files::fingerprint::FileFingerprint>;
+type FileOverwrites = std::collections::BTreeMap<String, sluice_services::files::fingerprint::FileFingerprint>;
 
 /// Plans the rollback of these writes. Changes nothing.
 ///
@@ -302,7 +302,7 @@ async fn admit(
 ) -> Result<HoldId, CallError> {
     let RollbackWrite { id, agent, service, object_key, mut arguments } = undoing;
     if force {
-        crate::value::put(&mut arguments, "force", true);
+        sluice_services::value::put(&mut arguments, "force", true);
     }
     // Writes to one object that are due at the same time leave in the order of their ids.
     let least = after.map_or(0, |after| after.bits().saturating_add(1));

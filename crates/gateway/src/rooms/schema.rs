@@ -8,10 +8,11 @@ use sluice_core::capability::{Capability, Catalogue, Effect, EffectClass, ParamK
 use sluice_core::policy::reading::closest;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, CapabilityName, Millis, ServiceName, Tier};
+use sluice_services::CallError;
 
 use super::identity::{CallMode, IdentifiedCall};
 use super::{observe, policy};
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// A call that is well-formed.
 #[derive(Debug)]

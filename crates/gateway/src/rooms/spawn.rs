@@ -11,10 +11,11 @@ use sluice_core::proxy::spawn::{self, SpawnOptions};
 use sluice_core::proxy::tighten;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, CapabilityName};
+use sluice_services::CallError;
 
 use super::identity::IdentifiedCall;
 use super::schema;
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// Resolves a spawn. Any other call stays as it is.
 ///

@@ -8,10 +8,9 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use sluice_core::ids::{ConnectionName, SecretName};
-use sluice_core::{Millis, ServiceName};
-use sluice_gateway::oauth::{FreshTokenError, GrantRevocation, OauthCallback, OauthError, OauthGrants, OauthProvider};
-use sluice_gateway::open::GatewayDeps;
-use sluice_gateway::vault::{SecretUse, SecretValue};
+use sluice_core::{GatewayDeps, Millis, ServiceName};
+use sluice_egress::oauth::{FreshTokenError, GrantRevocation, OauthCallback, OauthError, OauthGrants, OauthProvider};
+use sluice_egress::vault::{SecretUse, SecretValue};
 use sluice_testkit::ids::{CountingIds, SeededEntropy};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 use sluice_core::capability::{Capability, Catalogue, ParamKind};
 use sluice_core::policy::TEMPLATES;
-use sluice_gateway::CallError;
 use sluice_gateway::corridor::CallOutcome;
+use sluice_services::CallError;
 
 use crate::test_gateway::{TestGateway, TestGatewayPlan};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sluice_core::Actor;
 use sluice_gateway::loops::policy::{put_in_force, reload};
-use sluice_gateway::policies::to_send;
+use sluice_services::policies::to_send;
 
 use super::test_gateway::{TestGateway, TestGatewayPlan, ana};
 

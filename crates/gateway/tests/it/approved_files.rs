@@ -9,9 +9,9 @@ use sluice_core::approval::ApprovalAnswer as Yes;
 use sluice_core::hold::Hold;
 use sluice_core::refusal::Code;
 use sluice_core::{ApprovalId, HoldId};
-use sluice_gateway::channels::rendering;
 use sluice_gateway::corridor::CallOutcome;
 use sluice_gateway::gate::deciding::{self, ApprovalRequest, DecisionSource};
+use sluice_gateway::gate::rendering;
 use sluice_store::ApprovalRuling;
 
 use crate::test_gateway::{TestGateway, TestGatewayPlan, ana};

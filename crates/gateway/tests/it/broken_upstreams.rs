@@ -9,15 +9,13 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::Method;
+use sluice_config::network::{CredentialPlacement, EgressConnection, HostPattern, PathPattern};
 use sluice_core::Millis;
 use sluice_core::ids::{JobId, SecretName};
-use sluice_gateway::egress::error::{ExchangeFailure, ExchangeFault, ExchangePhase};
-use sluice_gateway::egress::{
-    CredentialPlacement, EgressConnection, EgressError, EgressRequest, EgressResponse, EgressTicket, HostPattern,
-    PathPattern, TicketOperation, TicketScope,
-};
-use sluice_gateway::rooms::leak::{EmptyLeakScanner, LeakScanner, OutgoingRequest};
-use sluice_gateway::services::WriteError;
+use sluice_egress::error::{ExchangeFailure, ExchangeFault, ExchangePhase};
+use sluice_egress::leak::{EmptyLeakScanner, LeakScanner, OutgoingRequest};
+use sluice_egress::{EgressError, EgressRequest, EgressResponse, EgressTicket, TicketOperation, TicketScope};
+use sluice_services::WriteError;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -111,7 +109,7 @@ async fn silence_from_the_start_is_no_answer_and_unclear_for_a_write() {
     let no = out.egress.request(&connection, "network.http_request", ana(), write).await.unwrap_err();
     let expected = ExchangeFailure { phase: ExchangePhase::BeforeFirstByte, what: ExchangeFault::TooSlow, sent: true };
     assert!(matches!(no, EgressError::Failed(failed) if failed == expected), "{no:?}");
-    assert!(matches!(no.trouble(false), WriteError::Unclear));
+    assert!(matches!(WriteError::from_egress(no, false), WriteError::Unclear));
     assert_eq!(upstream.accepted(), 1, "nothing was tried again");
 }
 
@@ -258,7 +256,7 @@ async fn nobody_there_and_no_such_name_are_proven_not_sent() {
         matches!(no, EgressError::Failed(ExchangeFailure { phase: ExchangePhase::Connect, sent: false, .. })),
         "{no:?}"
     );
-    assert!(matches!(no.trouble(false), WriteError::NotDone(_)));
+    assert!(matches!(WriteError::from_egress(no, false), WriteError::NotDone(_)));
     connection.hosts = vec![HostPattern::parse("nowhere.example").unwrap()];
     let no = out
         .egress

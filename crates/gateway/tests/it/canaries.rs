@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use serde_json::json;
+use sluice_config::network::CredentialPlacement;
 use sluice_core::ids::{JobId, SecretName};
 use sluice_core::{Clock as _, Millis};
-use sluice_gateway::egress::{CredentialPlacement, EgressRequest, TicketScope};
+use sluice_egress::{EgressRequest, TicketScope};
 
 use crate::outside::{CapturedLogLines, LoopbackUpstream, TestEgress, ana, answer, named, wide};
 
@@ -110,6 +111,6 @@ async fn no_canary_is_in_any_log_answer_error_or_file() {
 }
 
 /// All of an answer that an agent or worker is given.
-fn said(answer: &sluice_gateway::egress::EgressResponse) -> String {
+fn said(answer: &sluice_egress::EgressResponse) -> String {
     format!("{} {:?} {}", answer.url, answer.headers, String::from_utf8_lossy(&answer.body))
 }

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use sluice_core::capability::{Capability, Catalogue};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::refusal::Refusal;
-use sluice_core::{CapabilityName, Millis, ServiceName};
+use sluice_core::{BoxedFuture, CapabilityName, Millis, ServiceName};
 use sluice_gateway::channels::{self, Channel};
 use sluice_gateway::corridor::CallOutcome as Call;
 use sluice_gateway::loops::outbox::OutboxLoop;
-use sluice_gateway::services::{BoxedFuture, CompletedWrite, ReadSource, Service, ServiceRead, WriteError};
+use sluice_services::{CompletedWrite, ReadSource, Service, ServiceRead, WriteError};
 use tokio::task::JoinSet;
 
 use crate::http::{OpenTestGateway, RawHttpAnswer, ask, open, raw};

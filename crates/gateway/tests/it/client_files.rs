@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
+use sluice_api::client_tools::{ClientTool, translate};
 use sluice_core::Millis;
-use sluice_gateway::doors::client_tools::{ClientTool, translate};
 use sluice_gateway::loops::housekeeping;
 
 use crate::http::{OpenTestGateway, ask, open, raw};

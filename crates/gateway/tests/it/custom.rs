@@ -10,9 +10,9 @@ use sluice_core::hold::Hold;
 use sluice_core::ids::SecretName;
 use sluice_core::refusal::Code;
 use sluice_core::{ApprovalId, HoldId, Millis};
+use sluice_egress::vault::{NewSecretValue, SecretScope, SecretValue};
 use sluice_gateway::corridor::CallOutcome;
 use sluice_gateway::gate::deciding::{self, ApprovalRequest, DecisionSource};
-use sluice_gateway::vault::{NewSecretValue, SecretScope, SecretValue};
 use sluice_store::ApprovalRuling;
 
 use crate::outside::{LoopbackUpstream, answer};

@@ -52,7 +52,7 @@ async fn on_a_full_disk_writes_are_refused_and_stopping_still_works() {
     };
     let ballast = disk.path().join("ballast");
     let refused =
-        |answer: Result<CallOutcome, sluice_gateway::CallError>| answer.err().map(|no| no.refusal.code().as_str());
+        |answer: Result<CallOutcome, sluice_services::CallError>| answer.err().map(|no| no.refusal.code().as_str());
     let mut fill = std::fs::File::create(&ballast).unwrap();
     while std::io::Write::write_all(&mut fill, &[1; 4096]).is_ok() {}
     drop(fill);

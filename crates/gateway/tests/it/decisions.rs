@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use sluice_config::Risk;
 use sluice_core::approval::reply::ApprovalReply;
 use sluice_core::approval::reply_meaning::ReplyMeaning;
 use sluice_core::ids::MessageId;
@@ -11,7 +12,6 @@ use sluice_core::{Actor, ApprovalId, Millis, PersonName, ServiceName};
 use sluice_gateway::Gateway;
 use sluice_gateway::channels::approval_message::hash;
 use sluice_gateway::channels::telegram::TelegramChannel;
-use sluice_gateway::config::Risk;
 use sluice_gateway::gate::deciding::{self, AnswerOutcome, ApprovalRequest, DecisionSource};
 use sluice_store::{ClientApprovalRequest, ClientRequestOutcome, SubmitClientRequest};
 

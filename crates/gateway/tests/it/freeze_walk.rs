@@ -7,17 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
+use sluice_api::http::route::RouteAccess;
+use sluice_api::http::routes;
 use sluice_core::capability::{Capability, Catalogue};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::refusal::{Code, Refusal};
-use sluice_core::{CapabilityName, Millis, ServiceName};
+use sluice_core::{BoxedFuture, CapabilityName, Millis, ServiceName};
 use sluice_gateway::corridor::CallOutcome as Told;
-use sluice_gateway::doors::http::route::RouteAccess;
-use sluice_gateway::doors::http::routes;
 use sluice_gateway::rooms::freeze::FreezeEffectKind;
-use sluice_gateway::services::{
-    BoxedFuture, CompletedWrite, LookupOutcome, PreparedWrite, ReadSource, Service, ServiceRead, WriteError,
-};
+use sluice_services::{CompletedWrite, LookupOutcome, PreparedWrite, ReadSource, Service, ServiceRead, WriteError};
 use sluice_store::{ApprovalRuling, DecideApproval, FreezeTarget};
 
 use crate::http::{OpenTestGateway, RawHttpAnswer, ask, open};
@@ -325,7 +323,7 @@ impl FreezeWalkFixture {
     }
 
     /// Knocks. Another door needs a row.
-    async fn knock(
+    async fn call_request(
         &self,
         door: FreezeWalkDoor,
         kind: FreezeEffectKind,
@@ -435,7 +433,7 @@ async fn a_freeze_stops_every_door_and_every_effect_of_its_scope_and_nothing_els
                 let heard = scene.faraway.heard();
                 let frozen = scene.operator("POST", "/v1/freezes", Some(&scope.body(service))).await;
                 assert_eq!(frozen.status, 201, "{at}: {frozen:?}");
-                let said = scene.knock(*door, kind, &ready).await;
+                let said = scene.call_request(*door, kind, &ready).await;
                 let stopped = scope.covers() && !kind.is_allowed_while_frozen();
                 assert_eq!(said, if stopped { FreezeDoorResponse::Frozen } else { FreezeDoorResponse::Yes }, "{at}");
                 if stopped {
@@ -448,7 +446,11 @@ async fn a_freeze_stops_every_door_and_every_effect_of_its_scope_and_nothing_els
                 let lifted = scene.operator("DELETE", &format!("/v1/freezes{}", scope.query(service)), None).await;
                 assert_eq!(lifted.status, 204, "{at}: {lifted:?}");
                 if stopped {
-                    assert_eq!(scene.knock(*door, kind, &ready).await, FreezeDoorResponse::Yes, "{at}, and lifted");
+                    assert_eq!(
+                        scene.call_request(*door, kind, &ready).await,
+                        FreezeDoorResponse::Yes,
+                        "{at}, and lifted"
+                    );
                 }
                 cells += 1;
             }

@@ -370,7 +370,7 @@ async fn nothing_an_agent_can_reach_decides_anything() {
     let open = open(TestGatewayPlan { config, ..plan() }).await;
     let id = open.pending(&run("s")).await;
     let key = &open.house.agent_key;
-    for route in sluice_gateway::doors::http::routes::all() {
+    for route in sluice_api::http::routes::all() {
         let path = route.path.replace("{approval_id}", &id).replace("{name}", "clerk");
         if path.contains('{') || route.path == "/v1/events" {
             continue;

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluice_gateway::doors::http::openapi;
-use sluice_gateway::doors::http::route::{CredentialKind, RouteAccess};
-use sluice_gateway::doors::http::routes;
+use sluice_api::http::route::{CredentialKind, RouteAccess};
+use sluice_api::http::{openapi, routes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -289,7 +288,7 @@ async fn a_key_has_four_streams_and_gets_a_place_back_when_one_ends() {
         streams.push(stream);
     }
     assert_eq!(ask(open.main, "GET", "/v1/events", key, None).await.code(), "door.too_many");
-    let events = &open.house.gw.events;
+    let events = &open.house.gw.signals.events;
     let own = sluice_core::ids::KeyId::from_bits(1);
     let (first, second) = (events.reserve_slot(own, 1000, 1), events.reserve_slot(own, 1000, 1));
     assert!(first.is_some() && second.is_none());

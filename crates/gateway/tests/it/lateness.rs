@@ -8,11 +8,9 @@ use sluice_core::capability::{Capability, Catalogue};
 use sluice_core::hold::{Hold, Permit};
 use sluice_core::refusal::Refusal;
 use sluice_core::rollback::ObjectFingerprint;
-use sluice_core::{CapabilityName, HoldId, Millis, ServiceName};
+use sluice_core::{BoxedFuture, CapabilityName, HoldId, Millis, ServiceName};
 use sluice_gateway::corridor::CallOutcome;
-use sluice_gateway::services::{
-    BoxedFuture, CompletedWrite, LookupOutcome, PreparedWrite, ReadSource, Service, ServiceRead, WriteError,
-};
+use sluice_services::{CompletedWrite, LookupOutcome, PreparedWrite, ReadSource, Service, ServiceRead, WriteError};
 use sluice_store::AlertFilter;
 use sluice_testkit::ManualClock;
 

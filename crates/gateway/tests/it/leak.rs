@@ -36,7 +36,7 @@ async fn whole_record(house: &TestGateway) -> String {
 async fn alerts(house: &TestGateway) -> Vec<Value> {
     let filter = AlertFilter { open_only: false, severity_at_least: MessageSeverity::Info, agent: None };
     let found = house.gw.store.alerts(filter, None, 50).await.unwrap();
-    found.iter().map(sluice_gateway::services::alerts::as_json).collect()
+    found.iter().map(sluice_services::alerts::as_json).collect()
 }
 
 #[tokio::test]
@@ -160,7 +160,9 @@ fn prefixes() -> std::collections::BTreeSet<String> {
     let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let literal = regex::Regex::new("\"(sg[a-z]{1,4}_)\"").unwrap();
     let mut folders: Vec<_> =
-        ["core", "gateway", "store", "sluice", "worker"].map(|name| crates.join(name).join("src")).into();
+        ["api", "config", "core", "egress", "gateway", "protocol", "services", "sluice", "store", "worker"]
+            .map(|name| crates.join(name).join("src"))
+            .into();
     let mut found = std::collections::BTreeSet::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -181,8 +183,8 @@ fn prefixes() -> std::collections::BTreeSet<String> {
 #[test]
 fn every_credential_the_gateway_issues_is_found_in_every_encoding() {
     use sluice_content::leak::{LeakScope, LeakWeight, OutboundPart};
-    use sluice_gateway::rooms::leak::LeakScanner as _;
-    let scan = leak::of_formats().unwrap();
+    use sluice_egress::leak::LeakScanner as _;
+    let scan = sluice_egress::leak::of_formats().unwrap();
     let prefixes = prefixes();
     for kind in sluice_gateway::keys::TokenKind::ALL {
         assert!(prefixes.contains(kind.prefix()), "the walk over the source misses {}", kind.prefix());

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use sluice_core::ids::RequestId;
 use sluice_core::refusal::Code;
 use sluice_core::{AgentName, HoldId, Millis};
-use sluice_gateway::CallError;
 use sluice_gateway::corridor::{self, CallOutcome};
-use sluice_gateway::rooms::identity::{CallOptions, CallRequest, visitor};
+use sluice_gateway::rooms::identity::{CallOptions, CallRequest, principal};
+use sluice_services::CallError;
 
 use crate::test_gateway::{TestGateway, TestGatewayPlan, ana};
 
@@ -14,9 +14,10 @@ use crate::test_gateway::{TestGateway, TestGatewayPlan, ana};
 async fn as_agent(house: &mut TestGateway, key: &str, capability: &str, arguments: Value) -> Result<Value, CallError> {
     let wish = json!({"capability": capability, "arguments": arguments, "wait_ms": 0, "allow_duplicate": true});
     let wish: CallOptions = serde_json::from_value(wish).unwrap();
-    let visitor = visitor(&house.gw, key)?;
+    let principal = principal(&house.gw, key)?;
     let request = RequestId::from_bits(house.world().ids.mint());
-    let answer = corridor::walk(&house.gw, CallRequest { visitor, door: "test", request, session: None, wish }).await?;
+    let answer =
+        corridor::walk(&house.gw, CallRequest { principal, door: "test", request, session: None, wish }).await?;
     match answer {
         CallOutcome::Done { result, .. } => Ok(result),
         CallOutcome::Held { hold, .. } => {

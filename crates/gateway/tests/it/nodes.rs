@@ -8,10 +8,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use sluice_gateway::Gateway;
-use sluice_gateway::doors::http::route::ListenerLane;
-use sluice_gateway::doors::http::{HttpDoor, serve};
-use sluice_gateway::loops;
+use sluice_api::http::route::ListenerLane;
+use sluice_api::http::{HttpDoor, serve};
+use sluice_gateway::{Gateway, loops};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;

@@ -3,11 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use sluice_core::Millis;
+use sluice_core::{BoxedFuture, Millis};
 use sluice_gateway::Gateway;
 use sluice_gateway::channels::{ApprovalMessage, Channel, ChannelError};
 use sluice_gateway::loops::outbox::OutboxLoop;
-use sluice_gateway::services::BoxedFuture;
 
 use crate::test_gateway::{TestGateway, TestGatewayPlan};
 

@@ -7,14 +7,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
+use sluice_config::network::CredentialPlacement;
 use sluice_core::ids::{ConnectionName, JobId, SecretName};
-use sluice_core::{Clock as _, Millis, ServiceName};
-use sluice_gateway::egress::{CredentialPlacement, Egress, EgressError, EgressRequest, TicketScope};
-use sluice_gateway::oauth::{
+use sluice_core::{Clock as _, GatewayDeps, Millis, ServiceName};
+use sluice_egress::oauth::{
     FreshTokenError, GrantRevocation, GrantedScopes, OauthCallback, OauthError, OauthGrants, OauthProvider,
 };
-use sluice_gateway::open::GatewayDeps;
-use sluice_gateway::vault::{SecretUse, SecretValue, VaultError};
+use sluice_egress::vault::{SecretUse, SecretValue, VaultError};
+use sluice_egress::{Egress, EgressError, EgressRequest, TicketScope};
 use sluice_testkit::ids::{CountingIds, SeededEntropy};
 
 use crate::outside::{CapturedLogLines, LoopbackUpstream, TestEgress, ana, answer, named, wide};
@@ -417,7 +417,7 @@ async fn a_renewed_token_ends_no_job_that_holds_the_one_before_and_a_revoked_one
 
 #[tokio::test]
 async fn no_token_leaves_in_a_request_of_somebody_else() {
-    let scan = Arc::new(sluice_gateway::rooms::leak::of_formats().unwrap());
+    let scan = Arc::new(sluice_egress::leak::of_formats().unwrap());
     let scene = OauthFixture::on(TestEgress::with(None, scan).await).await;
     scene.connect().await.unwrap();
     let other = LoopbackUpstream::answering(|_, _| answer("200 OK", "", "")).await;

@@ -1,13 +1,11 @@
 //! The manual of the configuration, as it is printed.
 
-use sluice_gateway::config;
-
 #[test]
 fn the_manual_of_the_configuration_is_what_the_code_says() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     #[expect(clippy::disallowed_methods, reason = "the switch of this test is its edge; nothing else reads it")]
     let update = std::env::var("UPDATE_DOCS").is_ok_and(|value| value == "1");
-    for (name, text) in [("config.md", config::markdown()), ("sluice.schema.json", config::schema())] {
+    for (name, text) in [("config.md", sluice_config::markdown()), ("sluice.schema.json", sluice_config::schema())] {
         let path = folder.join(name);
         if update {
             std::fs::write(&path, &text).unwrap();

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use sluice_core::BoxedFuture;
 use sluice_gateway::Gateway;
 use sluice_gateway::channels::{ApprovalMessage, Channel, ChannelError};
 use sluice_gateway::loops::outbox::listen;
-use sluice_gateway::services::BoxedFuture;
 use tokio::sync::watch;
 
 use crate::test_gateway::{TestGateway, TestGatewayPlan};

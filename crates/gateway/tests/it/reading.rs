@@ -8,8 +8,8 @@ use sluice_core::capability::{Catalogue, ParamKind};
 use sluice_core::policy::PolicyInput;
 use sluice_core::refusal::Code;
 use sluice_core::{CapabilityName, Tier};
-use sluice_gateway::CallError;
 use sluice_gateway::corridor::CallOutcome;
+use sluice_services::CallError;
 
 use crate::test_gateway::{TestGateway, TestGatewayPlan, ana, clerk};
 

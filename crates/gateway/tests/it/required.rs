@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::Value;
-use sluice_gateway::doors::http::openapi;
+use sluice_api::http::openapi;
 
 /// A struct of the source: each field under its name in JSON, and whether it is left out when it is empty.
 type ResponseStructFields = BTreeMap<String, bool>;
@@ -30,7 +30,7 @@ fn named<'a>(attributes: &'a str, key: &str) -> Option<&'a str> {
 /// left to the check by schema alone, unless they have the same fields.
 fn structs() -> BTreeMap<String, Vec<ResponseStructFields>> {
     let mut texts = Vec::new();
-    for name in ["core", "gateway"] {
+    for name in ["core", "services", "gateway", "api"] {
         sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src"), &mut texts);
     }
     let mut found: BTreeMap<String, Vec<ResponseStructFields>> = BTreeMap::new();

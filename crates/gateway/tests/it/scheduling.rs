@@ -102,7 +102,7 @@ async fn a_due_call_is_judged_by_the_rules_of_that_moment_and_brings_no_approval
     hourly(&mut house).await;
     let rules = "rules: [{capability: alerts.send, tier: approval_required}]\n";
     std::fs::write(house.folder.path().join("policies/agents/clerk.yaml"), rules).unwrap();
-    sluice_gateway::policies::load(&house.gw, &house.gw.config.policies, &house.gw.catalogue.known()).unwrap();
+    sluice_services::policies::load(&house.gw.policy, &house.gw.config.policies, &house.gw.catalogue.known()).unwrap();
     until_due(&house).await;
     assert_eq!(step(&mut house).await, 1);
     let holds = house.gw.store.holds_page(HoldFilter::default(), None, 1000).await.unwrap();
@@ -113,7 +113,7 @@ async fn a_due_call_is_judged_by_the_rules_of_that_moment_and_brings_no_approval
         "rules: [{capability: alerts.send, tier: blocked}]\n",
     )
     .unwrap();
-    sluice_gateway::policies::load(&house.gw, &house.gw.config.policies, &house.gw.catalogue.known()).unwrap();
+    sluice_services::policies::load(&house.gw.policy, &house.gw.config.policies, &house.gw.catalogue.known()).unwrap();
     until_due(&house).await;
     step(&mut house).await;
     assert_eq!(only(&house).await.last_code.as_deref(), Some("policy.blocked"));

@@ -5,8 +5,9 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
+use sluice_config::network::{EgressConnection, EgressUrl, HostPattern};
 use sluice_core::throttle::ConnectionLimits;
-use sluice_gateway::egress::{EgressConnection, EgressError, EgressRequest, EgressUrl, HostPattern};
+use sluice_egress::{EgressError, EgressRequest};
 
 use crate::outside::{LoopbackUpstream, TestEgress, ana, answer, named, wide};
 

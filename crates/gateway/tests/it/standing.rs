@@ -5,7 +5,7 @@ use sluice_core::ids::SessionId;
 use sluice_core::{CallId, Millis, ServiceName};
 use sluice_gateway::corridor::CallOutcome;
 use sluice_gateway::gate::deciding::ApprovalRequest;
-use sluice_gateway::intake::{ContentRecipient, IncomingItem, IntakeOutcome};
+use sluice_services::intake::{ContentRecipient, IncomingItem, IntakeOutcome};
 
 use crate::http::{OpenTestGateway, ask, open};
 use crate::telegram::{ANA, PEOPLE, TelegramFixture};

@@ -9,12 +9,10 @@ use serde_json::{Value, json};
 use sluice_core::capability::{Capability, Catalogue};
 use sluice_core::hold::{Hold, HoldState, Permit};
 use sluice_core::refusal::{Code, Refusal, RetryAdvice};
-use sluice_core::{CapabilityName, HoldId, Millis, ServiceName};
+use sluice_core::{BoxedFuture, CapabilityName, HoldId, Millis, ServiceName};
 use sluice_gateway::Gateway;
 use sluice_gateway::corridor::CallOutcome;
-use sluice_gateway::services::{
-    BoxedFuture, CompletedWrite, LookupOutcome, ReadSource, Service, ServiceRead, ServiceSlot, WriteError,
-};
+use sluice_services::{CompletedWrite, LookupOutcome, ReadSource, Service, ServiceRead, ServiceSlot, WriteError};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 

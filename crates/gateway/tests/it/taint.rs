@@ -11,7 +11,7 @@ use sluice_core::refusal::Code;
 use sluice_core::{Actor, CallId, HoldId, Millis, ServiceName};
 use sluice_gateway::corridor::CallOutcome;
 use sluice_gateway::gate::deciding::{self, ApprovalRequest, DecisionSource};
-use sluice_gateway::intake::{ContentRecipient, IncomingItem, Intake, IntakeDeps, IntakeOutcome};
+use sluice_services::intake::{ContentRecipient, IncomingItem, Intake, IntakeDeps, IntakeOutcome};
 use sluice_store::{ApprovalRuling, StatedTask, StoreError, TaskSource};
 
 use crate::http::{ask, open};
@@ -260,14 +260,14 @@ async fn thresholds_are_those_of_the_service_and_without_a_reader_nothing_comes_
     assert!(!withheld(&show(&house, Some(session), "loose", ORDER).await));
     assert!(tainted(session).await, "whoever was shown a suspect item is tainted");
     let gw = &house.gw;
-    let ground = IntakeDeps {
+    let deps = IntakeDeps {
         workers: Arc::clone(&gw.workers),
         store: Arc::clone(&gw.store),
         vault: Arc::clone(&gw.vault),
         ids: Arc::clone(&gw.ids),
         entropy: Arc::clone(&gw.entropy),
         settings: gw.config.content.clone(),
-        scan: Arc::new(sluice_gateway::rooms::leak::EmptyLeakScanner),
+        scan: Arc::new(sluice_egress::leak::EmptyLeakScanner),
     };
     let item = IncomingItem {
         bytes: b"tea".to_vec(),
@@ -280,7 +280,7 @@ async fn thresholds_are_those_of_the_service_and_without_a_reader_nothing_comes_
         reader: None,
         enveloped: false,
     };
-    assert_eq!(Intake::new(ground).take_in(&item).await.unwrap_err().code(), Code::ContentUnread);
+    assert_eq!(Intake::new(deps).take_in(&item).await.unwrap_err().code(), Code::ContentUnread);
 }
 
 #[tokio::test]

@@ -9,20 +9,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
+use sluice_config::{Config, ConfigContext};
 use sluice_content::RawContent;
 use sluice_content::stages::ProvenanceEnvelope;
 use sluice_core::ids::{KeyId, RequestId};
 use sluice_core::refusal::Refusal;
-use sluice_core::{Actor, AgentName, Clock as _, Entropy as _, Millis, PersonName};
-use sluice_gateway::config::{Config, ConfigContext};
+use sluice_core::{Actor, AgentName, BoxedFuture, Clock as _, Entropy as _, GatewayDeps, Millis, PersonName};
+use sluice_gateway::Gateway;
 use sluice_gateway::corridor::{self, CallOutcome};
-use sluice_gateway::intake::{CleanedContent, ContentCleaner, ContentStageNote, IncomingItem, IntakeOutcome};
 use sluice_gateway::keys::{KeyToken, TokenKind};
-use sluice_gateway::loops::{self, release::ReleaseLoop};
-use sluice_gateway::open::{GatewayDeps, open, open_on};
-use sluice_gateway::rooms::identity::{CallOptions, CallRequest, visitor};
-use sluice_gateway::services::BoxedFuture;
-use sluice_gateway::{CallError, Gateway};
+use sluice_gateway::loops;
+use sluice_gateway::loops::release::ReleaseLoop;
+use sluice_gateway::open::{open, open_on};
+use sluice_gateway::rooms::identity::{CallOptions, CallRequest, principal};
+use sluice_services::CallError;
+use sluice_services::intake::{CleanedContent, ContentCleaner, ContentStageNote, IncomingItem, IntakeOutcome};
 use sluice_store::{AccessKeyKind, IssueKey, OperatorRole, Store};
 use sluice_testkit::clock::ManualClock;
 use sluice_testkit::ids::SeededEntropy;
@@ -134,7 +135,7 @@ pub struct TestGatewayOn<G: TestGatewayDatabase> {
     run_out: Arc<AtomicBool>,
     world: GatewayDeps,
     database: Option<TestDatabase>,
-    ground: PhantomData<G>,
+    deps: PhantomData<G>,
 }
 
 /// How a house is set up.
@@ -212,7 +213,7 @@ impl<G: TestGatewayDatabase> TestGatewayOn<G> {
             run_out,
             world,
             database,
-            ground: PhantomData,
+            deps: PhantomData,
         }
     }
 
@@ -347,9 +348,9 @@ impl<G: TestGatewayDatabase> TestGatewayOn<G> {
     /// Whoever has this key makes a call in its own words.
     pub async fn wish_as(&self, key: &str, wish: Value) -> Result<CallOutcome, CallError> {
         let wish: CallOptions = serde_json::from_value(wish).unwrap();
-        let visitor = visitor(&self.gw, key)?;
+        let principal = principal(&self.gw, key)?;
         let request = RequestId::from_bits(self.world.ids.mint());
-        corridor::walk(&self.gw, CallRequest { visitor, door: "test", request, session: None, wish }).await
+        corridor::walk(&self.gw, CallRequest { principal, door: "test", request, session: None, wish }).await
     }
 
     /// Lets go what is due, and waits until it is done.

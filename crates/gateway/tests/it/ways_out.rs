@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use sluice_core::Millis;
 use sluice_core::ids::SecretName;
 use sluice_core::refusal::Code;
+use sluice_egress::EgressRequest;
+use sluice_egress::vault::{NewSecretValue, SecretScope, SecretValue};
 use sluice_gateway::corridor::CallOutcome;
-use sluice_gateway::egress::EgressRequest;
-use sluice_gateway::vault::{NewSecretValue, SecretScope, SecretValue};
 use sluice_store::AlertFilter;
 
 use crate::outside::{self, LoopbackUpstream, TestEgress, answer, named, wide};

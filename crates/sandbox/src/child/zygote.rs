@@ -12,10 +12,10 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::{LockedInWorker, WorkerError};
 use crate::jail::{limits, seccomp};
-use crate::layers::{JailLayerName, JailLayers, JailMode};
-use crate::protocol::zygote::{WISH, ZygoteRequest, ZygoteResponse, receive, send};
-use crate::protocol::{LockedInMessage, MessageToGateway, WorkerFrameDecoder, WorkerFrameError};
 use crate::wait::wait;
+use crate::zygote_protocol::{WISH, ZygoteRequest, ZygoteResponse, receive, send};
+use sluice_protocol::{JailLayerName, JailLayers, JailMode};
+use sluice_protocol::{LockedInMessage, MessageToGateway, WorkerFrameDecoder, WorkerFrameError};
 
 /// How a zygote is locked in, and the settings of its forks.
 #[derive(Debug, Clone)]

@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::protocol::WorkerTerms;
 use crate::third_party;
+use sluice_protocol::WorkerTerms;
 
 /// Open files: its own five, one while Landlock is set up, and a few of the scratch folder.
 const FILES: u64 = 24;

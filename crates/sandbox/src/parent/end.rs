@@ -9,8 +9,8 @@ use sluice_core::crash::CrashCause;
 use super::process::ProcessExit;
 use super::{FinishedWorker, WorkerLimits};
 use crate::child::EXIT_ABORTED;
-use crate::layers::JailLayers;
-use crate::protocol::CrashLocation;
+use sluice_protocol::CrashLocation;
+use sluice_protocol::JailLayers;
 
 /// How a worker ended.
 #[derive(Debug, Clone, PartialEq)]

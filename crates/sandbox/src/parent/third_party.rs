@@ -23,9 +23,9 @@ use sluice_core::Millis;
 
 use super::process::{ProcessExit, WorkerProcess};
 use super::{Spawner, WorkerCancel, WorkerEnd, WorkerHost, WorkerStartError, WorkerTask, start, watch};
-use crate::layers::{JailLayerName, JailLayers};
-use crate::protocol::{MessageToWorker, WorkerFrameError, WorkerJob};
 use crate::third_party::{ROLE, ThirdPartyNetwork, ThirdPartyTerms, WireLockInReport};
+use sluice_protocol::{JailLayerName, JailLayers};
+use sluice_protocol::{MessageToWorker, WorkerFrameError, WorkerJob};
 
 /// How long our own program may take until it has become the other one.
 const BECOMING: Duration = Duration::from_secs(20);

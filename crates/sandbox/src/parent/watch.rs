@@ -19,11 +19,11 @@ use super::{
     FinishedWorker, WorkerCancel, WorkerCrash, WorkerCutOffReason, WorkerEnd, WorkerHost, WorkerLimits,
     WorkerStartError, WorkerTask, WorkerUsage,
 };
-use crate::layers::{JailLayers, JailMode};
-use crate::protocol::{
-    CrashLocation, ExchangeReply, MessageToGateway, MessageToWorker, WorkerFrameDecoder, WorkerFrameError,
-    WorkerReport, WorkerTerms,
+use sluice_protocol::{
+    CrashLocation, EXCHANGE_TOO_LARGE, ExchangeReply, MessageToGateway, MessageToWorker, NextItemReply,
+    WorkerFrameDecoder, WorkerFrameError, WorkerReport, WorkerTerms,
 };
+use sluice_protocol::{JailLayers, JailMode};
 
 /// How long a worker may stay after its report, or after it has closed its end.
 const GRACE: Millis = Millis::from_secs(1);
@@ -366,16 +366,21 @@ impl WorkerWatch<'_> {
                 }
             }
             MessageToGateway::Exchange(exchange) => {
-                if self.usage.exchanges >= self.limits.exchanges {
-                    return Err(WorkerWatchStop::Fault(CrashCause::BurnLimit { limit: self.limits.exchanges }));
-                }
-                self.usage.exchanges += 1;
+                self.count_exchange()?;
                 let left = self.left();
                 let reply = self.around.host.exchange(exchange, left).map_err(WorkerWatchStop::Fault)?;
                 // An answer that does not fit into a frame is refused by us, and is not the worker's fault.
                 let bytes =
                     MessageToWorker::Reply(reply).encode().or_else(|_| MessageToWorker::Reply(too_large()).encode())?;
                 self.say(bytes)?;
+            }
+            MessageToGateway::NextItem => {
+                self.count_exchange()?;
+                let left = self.left();
+                let reply = self.around.host.next_item(left).map_err(WorkerWatchStop::Fault)?;
+                // For an item that does not fit into a frame there is no answer: another reader may try.
+                let over = || MessageToWorker::NextItem(NextItemReply::Over).encode();
+                self.say(MessageToWorker::NextItem(reply).encode().or_else(|_| over())?)?;
             }
             MessageToGateway::Item(item) => self.around.host.item(item).map_err(WorkerWatchStop::Fault)?,
             MessageToGateway::Progress(progress) => self.around.host.progress(progress),
@@ -385,6 +390,15 @@ impl WorkerWatch<'_> {
                 self.shorten();
             }
         }
+        Ok(())
+    }
+
+    /// A request for something from outside is one of those that a worker may make in its lifetime.
+    fn count_exchange(&mut self) -> Result<(), WorkerWatchStop> {
+        if self.usage.exchanges >= self.limits.exchanges {
+            return Err(WorkerWatchStop::Fault(CrashCause::BurnLimit { limit: self.limits.exchanges }));
+        }
+        self.usage.exchanges += 1;
         Ok(())
     }
 
@@ -439,5 +453,5 @@ impl WorkerWatch<'_> {
 
 fn too_large() -> ExchangeReply {
     let text = "the answer is larger than a worker may be given".to_owned();
-    ExchangeReply::Refused { code: "egress.too_large".into(), text, not_sent: false }
+    ExchangeReply::Refused { code: EXCHANGE_TOO_LARGE.into(), text, not_sent: false }
 }

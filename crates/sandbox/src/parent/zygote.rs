@@ -7,10 +7,11 @@
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sluice_core::{Clock, Millis};
@@ -20,9 +21,9 @@ use super::start::LaunchedProcess;
 use super::{
     RefusingWorkerHost, Spawner, WorkerCancel, WorkerEnd, WorkerHost, WorkerLimits, WorkerStartError, WorkerTask, watch,
 };
-use crate::layers::JailMode;
-use crate::protocol::zygote::{ANSWER, ZygoteRequest, ZygoteResponse, receive, send};
-use crate::protocol::{MessageToWorker, WorkerFrameError, WorkerJob};
+use crate::zygote_protocol::{ANSWER, ZygoteRequest, ZygoteResponse, receive, send};
+use sluice_protocol::JailMode;
+use sluice_protocol::{MessageToWorker, WorkerFrameError, WorkerJob};
 
 /// How long a zygote may take to answer.
 const SLOWEST: Duration = Duration::from_secs(5);
@@ -136,7 +137,7 @@ impl ZygoteHandle {
     /// Whether the zygote has answered correctly until now.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        self.desk.socket.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.desk.socket.lock().is_some()
     }
 }
 
@@ -210,7 +211,7 @@ impl ZygoteSocket {
     /// One request, one answer. Any failure in between ends the zygote: otherwise an answer could be matched to another
     /// request.
     fn ask(&self, wish: ZygoteRequest, with: Option<&OwnedFd>) -> io::Result<(ZygoteResponse, Option<OwnedFd>)> {
-        let mut place = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.socket.lock();
         let socket = place.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let asked = send(socket.as_fd(), &wish.encode(), with).and_then(|()| {
             let (bytes, handed) = receive::<ANSWER>(socket.as_fd())?;
@@ -229,6 +230,6 @@ impl ZygoteSocket {
 
     /// Stops asking. The zygote sees the end of its socket and ends, and its forks with it.
     fn shut(&self) {
-        *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.socket.lock() = None;
     }
 }

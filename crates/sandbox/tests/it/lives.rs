@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::json;
 use sluice_core::Millis;
 use sluice_core::crash::CrashCause;
+use sluice_protocol::{ExchangeReply, WorkerExchange, WorkerItem, WorkerJob};
 use sluice_sandbox::parent::{
     NamespacesMode, RefusingWorkerHost, Spawner, WorkerCancel, WorkerEnd, WorkerHost, WorkerProgram, WorkerStartError,
 };
-use sluice_sandbox::protocol::{ExchangeReply, WorkerExchange, WorkerItem, WorkerJob};
 use sluice_sandbox::{JailLayerName, JailMode};
 
 use crate::test_sandbox::{AnsweringTestHost, MachineTestClock, TestSandbox, value};

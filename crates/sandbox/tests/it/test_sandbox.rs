@@ -8,13 +8,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use sluice_core::crash::CrashCause;
 use sluice_core::{Clock, Millis, UtcMillis};
+use sluice_protocol::{ExchangeReply, WorkerExchange, WorkerItem, WorkerJob, WorkerJobOutcome};
 use sluice_sandbox::JailMode;
 use sluice_sandbox::parent::zygote::{Zygote, ZygoteHandle};
 use sluice_sandbox::parent::{
     FinishedWorker, NamespacesMode, Spawner, WorkerCancel, WorkerEnd, WorkerHost, WorkerLimits, WorkerProgram,
     WorkerStartError, WorkerTask,
 };
-use sluice_sandbox::protocol::{ExchangeReply, WorkerExchange, WorkerItem, WorkerJob, WorkerJobOutcome};
 
 /// The machine's clock: workers are real, and so is their time.
 pub struct MachineTestClock;

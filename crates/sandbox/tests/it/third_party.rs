@@ -5,10 +5,10 @@ use std::path::Path;
 
 use sluice_core::Millis;
 use sluice_core::crash::CrashCause;
+use sluice_protocol::WorkerJob;
 use sluice_sandbox::JailMode;
 use sluice_sandbox::parent::third_party::{ProgramExit, ProgramSignal, ThirdPartyProcess};
 use sluice_sandbox::parent::{NamespacesMode, RefusingWorkerHost, WorkerCancel, WorkerEnd, WorkerLimits, WorkerTask};
-use sluice_sandbox::protocol::WorkerJob;
 use sluice_sandbox::third_party::{PinnedFolder, ThirdPartyNetwork, ThirdPartyProfile, ThirdPartyTerms};
 
 use crate::test_sandbox::TestSandbox;

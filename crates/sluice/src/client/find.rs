@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use reqwest::Url;
 use reqwest::header::HeaderValue;
-use sluice_gateway::config::Config;
+use sluice_config::Config;
 use sluice_gateway::keys::TokenKind;
 
 use crate::failure::{CliError, CommandExit, describe_io_error};

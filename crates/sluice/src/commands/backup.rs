@@ -14,15 +14,14 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use sluice_core::UtcMillis;
+use sluice_config::{Config, ConfigContext, DatabaseLocation};
 use sluice_core::audit::key::VerifierKey;
 use sluice_core::backup::BackupManifest;
+use sluice_core::{GatewayDeps, UtcMillis};
 use sluice_gateway::backup::{
     self as backups, BackupError, ContainerKind, CreateBackupParams, RestoreBackupParams, RestoreTarget,
     VerifiedBackup, VerifyBackupParams,
 };
-use sluice_gateway::config::{Config, ConfigContext, DatabaseLocation};
-use sluice_gateway::open::GatewayDeps;
 
 use self::unlock::{BackupRecipientArgs, BackupUnlockArgs};
 use crate::console::CommandConsole;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use sluice_gateway::custom;
+use sluice_services::custom;
 
 use crate::client::{ApiRequest, GatewayArgs, GatewayClient, display_field, entries, text_field};
 use crate::console::CommandConsole;
@@ -119,7 +119,7 @@ fn show(client: &GatewayClient, screen: &CommandConsole, name: &str, as_json: bo
 
 /// Reads declarations and prints their errors.
 fn check(screen: &CommandConsole, paths: &[PathBuf], as_json: bool) -> Result<CommandExit, CliError> {
-    let scan = sluice_gateway::rooms::leak::of_formats().map_err(|error| {
+    let scan = sluice_egress::leak::of_formats().map_err(|error| {
         CliError::new(CommandExit::Failed, "the leak scan cannot be prepared").why(error.to_string())
     })?;
     let mut found = Vec::new();

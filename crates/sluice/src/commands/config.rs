@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
+use sluice_config::{schema, word};
 use sluice_core::policy::FileFault;
-use sluice_gateway::config::{schema, word};
 
 use super::policy;
 use crate::console::CommandConsole;

@@ -14,9 +14,9 @@ use clap::Args;
 use owo_colors::{OwoColorize as _, Style};
 use serde::Serialize;
 use serde_json::json;
+use sluice_config::{Config, Sandbox};
 use sluice_core::Clock as _;
 use sluice_core::policy::FaultSeverity;
-use sluice_gateway::config::{Config, Sandbox};
 
 use crate::commands::hook::HookAgent;
 use crate::commands::policy::{self, counted};

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::json;
+use sluice_config::{Config, ConfigContext, FILE, schema};
 use sluice_core::policy::{PolicyTemplate, TEMPLATES};
 use sluice_core::{AgentName, NodeName};
-use sluice_gateway::config::{Config, ConfigContext, FILE, schema};
 use sluice_gateway::keys::{KeyToken, TokenKind};
 use zeroize::Zeroizing;
 

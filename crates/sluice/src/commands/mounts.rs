@@ -7,8 +7,8 @@ mod reload;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use sluice_config::MountConfig;
 use sluice_core::Millis;
-use sluice_gateway::config::MountConfig;
 
 use crate::client::{ApiRequest, GatewayArgs, GatewayClient, display_field, encode, entries, text_field};
 use crate::console::CommandConsole;

@@ -12,13 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use sluice_config::{Config, DatabaseLocation};
 use sluice_core::AgentName;
 use sluice_core::capability::Catalogue;
 use sluice_core::policy::{FaultSeverity, FileFault, LoadedPolicy, Policy as Rules, PolicyLoadError};
-use sluice_gateway::custom;
-
-use sluice_gateway::config::{Config, DatabaseLocation};
-use sluice_gateway::policies::warn_unknown_agents;
+use sluice_services::custom;
+use sluice_services::policies::warn_unknown_agents;
 use sluice_store::Store;
 
 use crate::console::CommandConsole;
@@ -90,7 +89,7 @@ struct PolicyPathArgs {
 fn catalogue(policies: &Path) -> Result<Arc<Catalogue>, CliError> {
     let broken = |why: String| CliError::new(CommandExit::Failed, "the built-in catalogue is invalid").why(why);
     let mut known = Catalogue::builtin().map_err(|error| broken(error.to_string()))?;
-    let scan = sluice_gateway::rooms::leak::of_formats().map_err(|error| broken(error.to_string()))?;
+    let scan = sluice_egress::leak::of_formats().map_err(|error| broken(error.to_string()))?;
     let beside = policies.parent().unwrap_or(policies).join("capabilities");
     custom::add_to(&mut known, &mut custom::find(&beside, &scan));
     Ok(Arc::new(known))

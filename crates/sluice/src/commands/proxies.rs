@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use sluice_core::proxy::RoutingScore;
 use sluice_core::{CapabilityName, Millis};
-use sluice_gateway::proxies;
+use sluice_services::proxies;
 
 use super::call::CallCommand;
 use crate::client::{ApiRequest, GatewayArgs, GatewayClient, display_field, encode, entries, text_field};
@@ -229,7 +229,7 @@ fn path(name: &str, rest: &str) -> String {
 
 /// Reads declarations and prints their errors.
 fn check(screen: &CommandConsole, paths: &[PathBuf], as_json: bool) -> Result<CommandExit, CliError> {
-    let scan = sluice_gateway::rooms::leak::of_formats().map_err(|error| {
+    let scan = sluice_egress::leak::of_formats().map_err(|error| {
         CliError::new(CommandExit::Failed, "the leak scan cannot be prepared").why(error.to_string())
     })?;
     let mut found = Vec::new();

@@ -12,14 +12,16 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::process::{Resource, Rlimit, setrlimit};
-use sluice_core::Actor;
+use sluice_api::serve::{self, ServeError};
+use sluice_config::{CommandLineFlag, Config, Log, LogFormat, LogLevel, Sandbox};
 use sluice_core::policy::PolicyLoadError;
 use sluice_core::timekeeping::SteadyClock;
-use sluice_gateway::config::{CommandLineFlag, Config, Log, LogFormat, LogLevel, Sandbox};
-use sluice_gateway::open::{self, GatewayDeps, OpenError};
-use sluice_gateway::serve::{self, ServeError};
-use sluice_gateway::workers::{WorkerPoolError, WorkerProgram};
-use sluice_gateway::{FatalGatewayError, Gateway, GatewayPhase, loops, mounts};
+use sluice_core::{Actor, GatewayDeps};
+use sluice_gateway::OpenError;
+use sluice_gateway::open;
+use sluice_gateway::{FatalGatewayError, Gateway, GatewayPhase, loops};
+use sluice_services::mounts;
+use sluice_services::workers::{WorkerPoolError, WorkerProgram};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
@@ -181,7 +183,7 @@ async fn reload(gw: &Gateway) {
         Ok(None) => tracing::info!("the policy did not change"),
         Err(no) => tracing::error!("the new policy was refused, the old one stays in force: {}", no.refusal),
     }
-    if let Err(no) = sluice_gateway::proxies::reload::reload(gw, node.clone()).await {
+    if let Err(no) = sluice_services::proxies::reload::reload(gw, node.clone()).await {
         tracing::error!("the declarations of proxies could not be loaded: {}", no.refusal);
     }
     match mounts::reload(gw, node).await {

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use sluice_config::Config;
 use sluice_core::AgentName;
-use sluice_gateway::config::Config;
 
 use self::recipes::{ClientFileChange, SetupPaths};
 use crate::client::address_of;

@@ -14,13 +14,14 @@ mod oauth;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use sluice_core::Clock;
 use tokio::net::TcpListener;
@@ -103,7 +104,7 @@ impl GmailEmulator {
     }
 
     fn lock(&self) -> MutexGuard<'_, GmailEmulatorState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// How many requests there were in total.
@@ -231,27 +232,5 @@ fn respond_with(answer: &EmulatorResponse) -> Response<Full<Bytes>> {
 
 /// Names and values of a query or a form.
 pub fn form(text: &str) -> Vec<(String, String)> {
-    let pairs = text.split('&').filter(|pair| !pair.is_empty());
-    pairs
-        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        .map(|(name, value)| (plain(name), plain(value)))
-        .collect()
-}
-
-/// Decodes percent-encoded text.
-pub fn plain(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.bytes());
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
-                let value =
-                    digit().zip(digit()).map_or(b'?', |(high, low)| u8::try_from(high * 16 + low).unwrap_or(b'?'));
-                bytes.push(value);
-            }
-            other => bytes.push(other),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    url::form_urlencoded::parse(text.as_bytes()).into_owned().collect()
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sluice_core::{Clock, Millis};
-use sluice_gateway::workers::{
+use sluice_services::workers::{
     JailMode, RefusingWorkerHost, Spawner, WorkerCancel, WorkerEnd, WorkerJob, WorkerJobOutcome, WorkerLimits,
     WorkerProgram, WorkerTask,
 };

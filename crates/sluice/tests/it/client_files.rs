@@ -6,8 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-
-use sluice_gateway::config::state_file_places;
+use sluice_config::state_file_places;
 
 use crate::cli_gateway::CliTestGateway;
 

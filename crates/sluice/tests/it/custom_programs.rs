@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use sluice_core::ids::SecretName;
 use sluice_core::{HoldId, Millis, ServiceName};
+use sluice_egress::vault::{NewSecretValue, SecretScope, SecretValue};
 use sluice_gateway::corridor::CallOutcome;
-use sluice_gateway::vault::{NewSecretValue, SecretScope, SecretValue};
 
 use crate::git::test_gateway::{GitTestGateway, ana};
 

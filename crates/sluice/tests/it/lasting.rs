@@ -4,10 +4,10 @@ use std::fs;
 use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::{Value, json};
+use sluice_config::{Config, ConfigContext};
 use sluice_core::proxy::ProposalError;
-use sluice_gateway::config::{Config, ConfigContext};
-use sluice_gateway::proxies::keep::screened;
-use sluice_gateway::workers::{GatewayWorkers, WorkerProgram};
+use sluice_services::proxies::keep::screened;
+use sluice_services::workers::{GatewayWorkers, WorkerProgram};
 
 use crate::proxies::{ATTACK, ProxiedServiceReply, ProxiedTestService, ProxyTestGateway, scene_of, wait_until};
 use crate::running::{TestHttpResponse, ask};

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
+use sluice_config::{Config, ConfigContext};
 use sluice_core::{Clock, Millis, UtcMillis};
-use sluice_gateway::config::{Config, ConfigContext};
-use sluice_gateway::workers::{
+use sluice_services::workers::{
     GatewayWorkers, JailMode, NamespacesMode, RefusingWorkerHost, Spawner, WorkerAssignment, WorkerCancel, WorkerEnd,
     WorkerJob, WorkerJobOutcome, WorkerLimits, WorkerPoolError, WorkerProgram, WorkerTask, probe,
 };

@@ -44,18 +44,18 @@ impl Admission {
     /// The first budget that this write exceeds.
     pub(super) async fn over_budget<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
     ) -> Result<Option<DailyBudget>, StoreError> {
         let agent = self.action.agent();
         if let Some(limit) = self.budgets.account {
             let window = budget::daily_window(limit);
             let used = WindowCounter { kind: counters::ACCOUNT, agent, name: self.service.as_str(), window: &window };
-            if !fits_budget(limit, used.used(desk).await?, self.weight) {
+            if !fits_budget(limit, used.used(unit).await?, self.weight) {
                 return Ok(Some(DailyBudget::Account));
             }
         }
         if let Some(limit) = self.budgets.gateway {
-            let used = counters::used_by_all(desk, counters::GATEWAY, &budget::daily_window(limit)).await?;
+            let used = counters::used_by_all(unit, counters::GATEWAY, &budget::daily_window(limit)).await?;
             if !fits_budget(limit, used, self.weight) {
                 return Ok(Some(DailyBudget::Gateway));
             }
@@ -65,8 +65,8 @@ impl Admission {
             if met.is_empty() {
                 return Ok(None);
             }
-            let oldest = budget::daily_window(limit).oldest_slot(desk.now);
-            let rows = desk.rows(TARGETS, params![agent, oldest]).await?;
+            let oldest = budget::daily_window(limit).oldest_slot(unit.now);
+            let rows = unit.rows(TARGETS, params![agent, oldest]).await?;
             let known = rows.into_iter().map(|row| row.of("counters").text()).collect::<Result<BTreeSet<_>, _>>()?;
             met.retain(|print| !known.contains(*print));
             let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -78,20 +78,20 @@ impl Admission {
     }
 
     /// Counts a write that goes out without a person.
-    pub(super) fn spend_budgets<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) {
+    pub(super) fn spend_budgets<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) {
         let (agent, day) = (self.action.agent(), budget::daily_window(0));
-        let count = |desk: &mut UnitOfWork<'_, T>, kind: &'static str, name: &str, weight: u32| {
-            WindowCounter { kind, agent, name, window: &day }.bump(desk, weight);
+        let count = |unit: &mut UnitOfWork<'_, T>, kind: &'static str, name: &str, weight: u32| {
+            WindowCounter { kind, agent, name, window: &day }.bump(unit, weight);
         };
         if self.budgets.account.is_some() {
-            count(desk, counters::ACCOUNT, self.service.as_str(), self.weight);
+            count(unit, counters::ACCOUNT, self.service.as_str(), self.weight);
         }
         if self.budgets.gateway.is_some() {
-            count(desk, counters::GATEWAY, "", self.weight);
+            count(unit, counters::GATEWAY, "", self.weight);
         }
         if self.budgets.new_targets.is_some() {
             for print in self.new_targets() {
-                count(desk, counters::TARGET, print, 1);
+                count(unit, counters::TARGET, print, 1);
             }
         }
     }

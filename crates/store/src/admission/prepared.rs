@@ -4,8 +4,7 @@
 //! no database is computed before. Promise: the prepared rows are the ones the writer would have made. If the admission
 //! ends differently, or is tried a second time, they are made anew.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use sluice_core::audit::EncodedAuditFact;
 use sluice_core::hold::HoldState;
 use sluice_core::{AgentName, Tier, UtcMillis};
@@ -53,9 +52,9 @@ impl UseCase for AdmitWrite {
         self.admission.foreseen(now)
     }
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<AdmissionOutcome, StoreError> {
-        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.admission.admit(desk, rows).await
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<AdmissionOutcome, StoreError> {
+        let rows = self.rows.lock().take();
+        self.admission.admit(unit, rows).await
     }
 }
 
@@ -83,14 +82,14 @@ impl PreparedHoldRows {
     }
 
     /// Adds them to the unit of work, admitted now.
-    pub fn put<T: StoreTx>(self, desk: &mut UnitOfWork<'_, T>, not_before: UtcMillis) {
-        self.hold.held(desk.now, not_before).put(desk);
-        desk.record_told(self.fact);
+    pub fn put<T: StoreTx>(self, unit: &mut UnitOfWork<'_, T>, not_before: UtcMillis) {
+        self.hold.held(unit.now, not_before).put(unit);
+        unit.record_told(self.fact);
         if let Some(key) = self.key {
-            remember(desk, key);
+            remember(unit, key);
         }
         if let Some(message) = self.message {
-            outbox::put_row(desk, message);
+            outbox::put_row(unit, message);
         }
     }
 }

@@ -38,10 +38,10 @@ impl Admission {
     /// The operation that this call repeats, if there is one.
     pub(super) async fn repeated<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
     ) -> Result<Option<AdmissionOutcome>, StoreError> {
         if let Some(key) = &self.idempotency_key {
-            if let Some(again) = self.under(desk, key).await? {
+            if let Some(again) = self.under(unit, key).await? {
                 return Ok(Some(again));
             }
             if !self.named {
@@ -51,7 +51,7 @@ impl Admission {
         if self.allow_duplicate || self.tier == Tier::Blocked {
             return Ok(None);
         }
-        match self.twin(desk).await? {
+        match self.twin(unit).await? {
             Some(row) => {
                 let first = HoldId::from_bits(row.of("holds").bits()?);
                 Err(StoreError::PossibleDuplicate { first })
@@ -63,14 +63,14 @@ impl Admission {
     /// The earlier call that was made with this key.
     async fn under<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         key: &str,
     ) -> Result<Option<AdmissionOutcome>, StoreError> {
-        let Some(row) = desk.row(BY_KEY, params![self.action.agent(), key]).await? else { return Ok(None) };
+        let Some(row) = unit.row(BY_KEY, params![self.action.agent(), key]).await? else { return Ok(None) };
         let mut row = row.of("idempotency");
         let digest = Digest::from_bytes(&row.blob()?).ok_or_else(|| row.impossible("a digest of unknown format"))?;
         let (call, hold, expires_at) = (row.bits()?, row.bits()?, row.time()?);
-        if desk.now >= expires_at {
+        if unit.now >= expires_at {
             return Ok(None);
         }
         if digest != self.action.asked_digest() {
@@ -80,13 +80,13 @@ impl Admission {
     }
 
     /// An identical write of the last minutes that still counts.
-    async fn twin<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Option<SqlRow>, StoreError> {
-        let (digest, since) = (self.action.call_digest(), desk.now - DUPLICATE_SPAN);
-        let Some(alike) = desk.tx().recent_like(digest) else {
-            return desk.row(TWIN, params![digest, since]).await;
+    async fn twin<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Option<SqlRow>, StoreError> {
+        let (digest, since) = (self.action.call_digest(), unit.now - DUPLICATE_SPAN);
+        let Some(alike) = unit.tx().recent_like(digest) else {
+            return unit.row(TWIN, params![digest, since]).await;
         };
         for hold in alike {
-            if let Some(twin) = desk.row(IS_TWIN, params![digest, since, hold]).await? {
+            if let Some(twin) = unit.row(IS_TWIN, params![digest, since, hold]).await? {
                 return Ok(Some(twin));
             }
         }
@@ -118,7 +118,7 @@ impl Admission {
 }
 
 /// Stores an idempotency key with the operation it stands for.
-pub(super) fn remember<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, mut row: Vec<SqlValue>) {
-    row.push((desk.now + KEY_LIFE).into());
-    desk.write(REMEMBER, row);
+pub(super) fn remember<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, mut row: Vec<SqlValue>) {
+    row.push((unit.now + KEY_LIFE).into());
+    unit.write(REMEMBER, row);
 }

@@ -25,7 +25,7 @@ impl Admission {
     /// Asks for approval of this write alone; the writes that still wait need approval again as well.
     pub(super) fn ask_apart<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         card: BatchApprovalCard,
         code: &'static str,
     ) -> Result<AdmissionOutcome, StoreError> {
@@ -35,27 +35,27 @@ impl Admission {
             // This write's own approval request uses the id that came with it.
             approval.id = ids.0;
         }
-        self.pull_back(desk, &mut approval, &asked, siblings)?;
+        self.pull_back(unit, &mut approval, &asked, siblings)?;
         if approval.items > items && is_new {
-            approvals::insert(desk, &approval, "batch.window", &[self.window_reason()]);
+            approvals::insert(unit, &approval, "batch.window", &[self.window_reason()]);
             let body = serde_json::json!({"approval": approval.id, "agent": self.action.agent()});
             let topic = "approval.asked".into();
-            outbox::put(desk, &OutboxMessage { id: ids.1, topic, severity: MessageSeverity::Action, body });
+            outbox::put(unit, &OutboxMessage { id: ids.1, topic, severity: MessageSeverity::Action, body });
         } else if approval.items > items {
-            approvals::grow(desk, &mut approval, before);
+            approvals::grow(unit, &mut approval, before);
         }
-        Ok(self.ask_alone(desk, code, self.asked_because(code, true)))
+        Ok(self.ask_alone(unit, code, self.asked_because(code, true)))
     }
 
     /// Makes the writes that still wait need approval again: on the card, or with a request of their own.
     pub(super) fn pull_back<T: StoreTx>(
         &self,
-        desk: &mut UnitOfWork<'_, T>,
+        unit: &mut UnitOfWork<'_, T>,
         approval: &mut Approval,
         asked: &[HoldId],
         siblings: Vec<Hold>,
     ) -> Result<(), StoreError> {
-        let why = HoldMoveReason::because(desk.actor(), "batch.window");
+        let why = HoldMoveReason::because(unit.actor(), "batch.window");
         for sibling in siblings {
             let (id, digest, is_on_card) = (sibling.id, sibling.action.digest(), asked.contains(&sibling.id));
             if sibling.tier == Tier::ApprovalRequired && !is_on_card {
@@ -70,14 +70,14 @@ impl Admission {
                     expiry: self.expiry,
                     reasons: &reasons,
                 };
-                again.ask(desk, sibling, desk.actor())?;
+                again.ask(unit, sibling, unit.actor())?;
                 continue;
             }
             // Rows in these states always allow the move, and the query selects no others. A write that was set aside
             // and came back is on the card already.
-            let pulled = holds::shift(desk, sibling, [HoldMove::PullBack { approval: approval.id }], &why);
+            let pulled = holds::shift(unit, sibling, [HoldMove::PullBack { approval: approval.id }], &why);
             if pulled.is_ok() && !is_on_card {
-                approvals::add_item(desk, approval, id, digest);
+                approvals::add_item(unit, approval, id, digest);
             }
         }
         Ok(())

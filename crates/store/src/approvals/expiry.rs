@@ -15,34 +15,34 @@ use crate::unit_of_work::{UnitOfWork, UseCase};
 
 /// Expires the request, because nobody answered, and ends every write still waiting for it.
 pub(crate) async fn expire<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     approval: Approval,
 ) -> Result<Approval, StoreError> {
-    let waiting = waiting(desk, approval.id).await?;
-    end(desk, approval, waiting)
+    let waiting = waiting(unit, approval.id).await?;
+    end(unit, approval, waiting)
 }
 
 /// The writes that still wait for this request, locked.
-async fn waiting<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, question: ApprovalId) -> Result<Vec<Hold>, StoreError> {
+async fn waiting<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, question: ApprovalId) -> Result<Vec<Hold>, StoreError> {
     let mut waiting = Vec::new();
-    for item in items(desk.tx(), question).await? {
-        waiting.push(holds::locked(desk, item.hold).await?);
+    for item in items(unit.tx(), question).await? {
+        waiting.push(holds::locked(unit, item.hold).await?);
     }
     waiting.retain(|hold| awaits(hold, question));
     Ok(waiting)
 }
 
 fn end<T: StoreTx>(
-    desk: &mut UnitOfWork<'_, T>,
+    unit: &mut UnitOfWork<'_, T>,
     approval: Approval,
     waiting: Vec<Hold>,
 ) -> Result<Approval, StoreError> {
-    let at = desk.now;
-    let why = HoldMoveReason::because(desk.actor(), "approval.expired");
+    let at = unit.now;
+    let why = HoldMoveReason::because(unit.actor(), "approval.expired");
     for hold in waiting {
-        holds::shift(desk, hold, [HoldMove::Expire { at }], &why)?;
+        holds::shift(unit, hold, [HoldMove::Expire { at }], &why)?;
     }
-    shift(desk, approval, ApprovalMove::Expire { at }, &why)
+    shift(unit, approval, ApprovalMove::Expire { at }, &why)
 }
 
 /// Expires requests whose time is up.
@@ -52,14 +52,14 @@ pub(crate) struct ExpireDueApprovals {
 
 impl UseCase for ExpireDueApprovals {
     type Out = Vec<ApprovalId>;
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<ApprovalId>, StoreError> {
-        let now = desk.now;
-        let rows = desk.rows(OVERDUE, params![now, self.limit]).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Vec<ApprovalId>, StoreError> {
+        let now = unit.now;
+        let rows = unit.rows(OVERDUE, params![now, self.limit]).await?;
         let mut over = Vec::with_capacity(rows.len());
         for approval in rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()? {
-            let waiting = waiting(desk, approval.id).await?;
+            let waiting = waiting(unit, approval.id).await?;
             over.push((approval, waiting));
         }
-        over.into_iter().map(|(approval, waiting)| end(desk, approval, waiting).map(|ended| ended.id)).collect()
+        over.into_iter().map(|(approval, waiting)| end(unit, approval, waiting).map(|ended| ended.id)).collect()
     }
 }

@@ -42,10 +42,10 @@ struct ForgetConnectionContent {
 impl UseCase for ForgetConnectionContent {
     type Out = ForgottenContent;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<ForgottenContent, StoreError> {
-        let findings = desk.rows(FINDINGS, params![&self.connection, &self.service]).await?;
-        let points = desk.rows(POINTS, params![&self.service]).await?;
-        let results = desk.rows(RESULTS, params![&self.service]).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<ForgottenContent, StoreError> {
+        let findings = unit.rows(FINDINGS, params![&self.connection, &self.service]).await?;
+        let points = unit.rows(POINTS, params![&self.service]).await?;
+        let results = unit.rows(RESULTS, params![&self.service]).await?;
         let forgotten = ForgottenContent {
             findings: findings.len() as u64,
             rollback_points: points.len() as u64,
@@ -54,24 +54,24 @@ impl UseCase for ForgetConnectionContent {
         if forgotten == ForgottenContent::default() {
             return Ok(forgotten);
         }
-        let (now, nothing) = (desk.now, Vec::<u8>::new());
+        let (now, nothing) = (unit.now, Vec::<u8>::new());
         for row in findings {
-            desk.write(EMPTY_FINDING, params![row.of("findings").bits()?, nothing.as_slice()]);
+            unit.write(EMPTY_FINDING, params![row.of("findings").bits()?, nothing.as_slice()]);
         }
         for row in points {
             let id = row.of("rollback_points").bits()?;
-            desk.write(EMPTY_POINT, params![id, nothing.as_slice()]);
-            desk.write(END_POINT, params![id, now]);
+            unit.write(EMPTY_POINT, params![id, nothing.as_slice()]);
+            unit.write(END_POINT, params![id, now]);
         }
         for row in results {
-            desk.write(DROP_RESULT, params![row.of("results").bits()?]);
+            unit.write(DROP_RESULT, params![row.of("results").bits()?]);
         }
         let fact = AuditFact::new("connection.content_removed", self.by.clone())
             .with("connection", &self.connection)
             .with("findings", forgotten.findings)
             .with("rollback_points", forgotten.rollback_points)
             .with("results", forgotten.results);
-        desk.record(fact);
+        unit.record(fact);
         Ok(forgotten)
     }
 }

@@ -132,15 +132,15 @@ impl UseCase for SendAgentMessage {
     /// The agents that received it.
     type Out = Vec<AgentName>;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Vec<AgentName>, StoreError> {
-        let before = desk.rows(SENT, params![self.hold]).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Vec<AgentName>, StoreError> {
+        let before = unit.rows(SENT, params![self.hold]).await?;
         if !before.is_empty() {
             return before.into_iter().map(|row| row.of("agent_messages").parsed()).collect();
         }
-        let now = desk.now;
+        let now = unit.now;
         let mut reached = Vec::new();
         for recipient in &self.recipients {
-            let row = desk.row(WAITING, params![recipient, now]).await?;
+            let row = unit.row(WAITING, params![recipient, now]).await?;
             let waiting: u32 = row.ok_or(StoreError::NotFound { what: "message" })?.of("agent_messages").count()?;
             if waiting < MESSAGES_WAITING {
                 reached.push(recipient.clone());
@@ -155,13 +155,13 @@ impl UseCase for SendAgentMessage {
             let channel = self.channel.as_deref();
             let mut row = params![recipient, self.hold, &self.sender, channel, self.text.as_str()];
             row.extend(params![number, tainted, now, now + KEPT]);
-            desk.write(PUT, row);
+            unit.write(PUT, row);
         }
         let names: Vec<&str> = reached.iter().map(AgentName::as_str).collect();
         let fact = AuditFact::new("message.sent", Actor::Agent(self.sender.clone()));
         let mut fact = fact.with("to", names.join(" ")).with("bytes", self.text.len());
         fact.hold = Some(self.hold);
-        desk.record(fact);
+        unit.record(fact);
         Ok(reached)
     }
 }
@@ -193,13 +193,13 @@ struct TakeAgentMessages {
 impl UseCase for TakeAgentMessages {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let now = desk.now;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let now = unit.now;
         for id in &self.ids {
-            desk.write(TAKE, params![&self.agent, *id, now]);
+            unit.write(TAKE, params![&self.agent, *id, now]);
         }
         let fact = AuditFact::new("message.taken", Actor::Agent(self.agent.clone()));
-        desk.record(fact.with("messages", self.ids.len()));
+        unit.record(fact.with("messages", self.ids.len()));
         Ok(())
     }
 }
@@ -213,17 +213,17 @@ struct FollowChannel {
 impl UseCase for FollowChannel {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let row = desk.row(FOLLOWED, params![&self.agent, self.channel.as_str()]).await?;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let row = unit.row(FOLLOWED, params![&self.agent, self.channel.as_str()]).await?;
         let others: u32 = row.map_or(Ok(0), |row| row.of("agent_channels").count())?;
         if others >= CHANNELS {
             return Err(StoreError::Quota);
         }
-        let now = desk.now;
-        desk.write(FOLLOW, params![self.channel.as_str(), &self.agent, now]);
+        let now = unit.now;
+        unit.write(FOLLOW, params![self.channel.as_str(), &self.agent, now]);
         let mut fact = AuditFact::new("channel.followed", Actor::Agent(self.agent.clone()));
         fact.hold = Some(self.hold);
-        desk.record(fact);
+        unit.record(fact);
         Ok(())
     }
 }

@@ -159,25 +159,25 @@ pub struct MoveSchedule {
 impl UseCase for AddSchedule {
     type Out = Schedule;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<Schedule, StoreError> {
-        if let Some(row) = desk.row(ONE, params![self.hold]).await? {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<Schedule, StoreError> {
+        if let Some(row) = unit.row(ONE, params![self.hold]).await? {
             return decode(row);
         }
-        let row = desk.row(COUNT, params![&self.agent]).await?;
+        let row = unit.row(COUNT, params![&self.agent]).await?;
         let active: u32 = row.map_or(Ok(0), |row| row.of("schedules").count())?;
         if active >= SCHEDULES_OF_AGENT {
             return Err(StoreError::Quota);
         }
-        let now = desk.now;
+        let now = unit.now;
         let arguments = Value::Object(self.arguments.clone()).to_string();
         let (cron, description) = (self.cron.as_deref(), self.description.as_deref());
         let mut row = params![self.hold, &self.agent, &self.capability, arguments, cron, description];
         row.extend(params![self.next_at, now]);
-        desk.write(ADD, row);
+        unit.write(ADD, row);
         let fact = AuditFact::new("schedule.created", Actor::Agent(self.agent.clone()));
         let mut fact = fact.with("capability", &self.capability).with("next_at", self.next_at);
         fact.hold = Some(self.hold);
-        desk.record(fact);
+        unit.record(fact);
         let Self { hold, agent, capability, arguments, cron, description, next_at } = self.clone();
         Ok(Schedule {
             id: hold,
@@ -203,21 +203,21 @@ impl UseCase for MoveSchedule {
     /// Whether this call moved it: another node may have been faster.
     type Out = bool;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
-        let Some(row) = desk.row(LOCKED, params![self.id]).await? else { return Ok(false) };
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<bool, StoreError> {
+        let Some(row) = unit.row(LOCKED, params![self.id]).await? else { return Ok(false) };
         let plan = decode(row)?;
         if plan.version != self.version {
             return Ok(false);
         }
         let reason = self.reason.as_deref();
-        desk.write_one(MOVE, params![self.id, self.version, self.state.as_str(), reason, self.next_at]);
-        let by = self.by.clone().unwrap_or_else(|| desk.actor());
+        unit.write_one(MOVE, params![self.id, self.version, self.state.as_str(), reason, self.next_at]);
+        let by = self.by.clone().unwrap_or_else(|| unit.actor());
         let mut fact = AuditFact::new(self.fact, by).with("agent", &plan.agent).with("capability", &plan.capability);
         if let Some(reason) = reason {
             fact = fact.with("reason", reason);
         }
         fact.hold = Some(self.id);
-        desk.record(fact);
+        unit.record(fact);
         Ok(true)
     }
 }
@@ -231,9 +231,9 @@ struct RecordScheduleRun {
 impl UseCase for RecordScheduleRun {
     type Out = ();
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let now = desk.now;
-        desk.write(RAN, params![self.id, now, self.call, self.code.as_deref()]);
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let now = unit.now;
+        unit.write(RAN, params![self.id, now, self.call, self.code.as_deref()]);
         Ok(())
     }
 }
@@ -260,8 +260,8 @@ impl StoreQuery for ListSchedules {
 }
 
 /// Cancels every plan of an agent that is being removed.
-pub(crate) fn cancel_all_of<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, agent: &AgentName) {
-    desk.write(CANCEL_ALL, params![agent]);
+pub(crate) fn cancel_all_of<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, agent: &AgentName) {
+    unit.write(CANCEL_ALL, params![agent]);
 }
 
 fn decode(row: SqlRow) -> Result<Schedule, StoreError> {

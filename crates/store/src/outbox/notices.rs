@@ -35,11 +35,11 @@ enum MarkNotices {
 
 impl UseCase for MarkNotices {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        let now = desk.now;
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        let now = unit.now;
         match self {
-            Self::Later(id, at) => desk.write(PUT_OFF, params![*id, *at]),
-            Self::Delivered(ids) => ids.iter().for_each(|id| desk.write(SENT, params![*id, now])),
+            Self::Later(id, at) => unit.write(PUT_OFF, params![*id, *at]),
+            Self::Delivered(ids) => ids.iter().for_each(|id| unit.write(SENT, params![*id, now])),
         }
         Ok(())
     }

@@ -5,8 +5,8 @@
 //! compared. While something is missing, nothing is read or done except recording exactly that.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use sluice_core::NodeName;
 use sluice_core::audit::ChainHead;
 use sluice_core::recovery::{LogFacts, LogMark, RecoveryFinding, RecoveryFindingKind, check_log_unchanged};
@@ -61,7 +61,7 @@ pub(super) struct AcknowledgedLossState {
 
 impl AcknowledgedState {
     fn known(&self) -> MutexGuard<'_, AcknowledgedFacts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(super) fn standing(&self) -> AcknowledgedLossState {
@@ -211,16 +211,16 @@ mod tests {
 
     #[test]
     fn what_is_known_of_a_log_never_shrinks() {
-        let (ground, log) = (AcknowledgedState::default(), NodeName::new("gw-1").unwrap());
+        let (acknowledged, log) = (AcknowledgedState::default(), NodeName::new("gw-1").unwrap());
         let head = |size: u8| ChainHead { size: u64::from(size), hash: AuditHash([size; 32]) };
         for size in [3, 2, 3] {
-            ground.record_log_head(&log, head(size));
+            acknowledged.record_log_head(&log, head(size));
         }
-        assert_eq!(ground.known().logs.get(&log), Some(&head(3)));
-        ground.record_missing(vec![RecoveryFinding::new(RecoveryFindingKind::LogBehind, 1, 3)]);
-        assert!(ground.standing().is_lost);
-        assert_eq!(ground.clear_missing(), 1);
-        assert_eq!(ground.standing(), AcknowledgedLossState { is_lost: false, round: 1 });
-        assert!(ground.known().logs.is_empty(), "what is left counts from now on");
+        assert_eq!(acknowledged.known().logs.get(&log), Some(&head(3)));
+        acknowledged.record_missing(vec![RecoveryFinding::new(RecoveryFindingKind::LogBehind, 1, 3)]);
+        assert!(acknowledged.standing().is_lost);
+        assert_eq!(acknowledged.clear_missing(), 1);
+        assert_eq!(acknowledged.standing(), AcknowledgedLossState { is_lost: false, round: 1 });
+        assert!(acknowledged.known().logs.is_empty(), "what is left counts from now on");
     }
 }

@@ -4,10 +4,11 @@
 //! what this node knows before it is used, each group begins where the last one ended, and a loss is recorded before
 //! anything else is done.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
+use parking_lot::Mutex;
 use sluice_core::NodeName;
 use sluice_core::audit::ChainHead;
 use sluice_core::recovery::{RecoveryFinding, RecoveryFindingKind};
@@ -41,7 +42,7 @@ pub(super) struct ConnectionKeeper {
     pub time: DatabaseTimeSource,
     pub patience: LockWait,
     pub backend: Arc<Mutex<Option<i32>>>,
-    pub ground: Arc<AcknowledgedState>,
+    pub acknowledged: Arc<AcknowledgedState>,
     pub epoch: u64,
     /// Where this node's log ended after the last commit.
     pub last: Option<LastCommit>,
@@ -70,7 +71,7 @@ impl ConnectionKeeper {
             let to = ReaderConnectionConfig {
                 url: self.url.clone(),
                 patience: self.patience,
-                ground: Arc::clone(&self.ground),
+                acknowledged: Arc::clone(&self.acknowledged),
             };
             let reading = join_all(readings.into_iter().map(|readings| read_on(&to, readings)));
             join(self.write_on(tx, errands), reading).await;
@@ -85,7 +86,7 @@ impl ConnectionKeeper {
         tx.migrate().await?;
         self.register(&mut tx, register).await?;
         self.epoch = self.read_epoch(&mut tx).await?;
-        self.ground.verify(&mut tx).await?;
+        self.acknowledged.verify(&mut tx).await?;
         self.begin_at(&mut tx).await?;
         self.note_backend(&mut tx).await?;
         Ok(tx)
@@ -121,7 +122,7 @@ impl ConnectionKeeper {
     async fn note_backend(&self, tx: &mut PgTx) -> Result<(), StoreError> {
         let row = tx.rows(BACKEND, &[]).await?.into_iter().next();
         let pid = row.ok_or(StoreError::NotFound { what: "backend" })?.of("backend").count().ok();
-        *self.backend.lock().unwrap_or_else(PoisonError::into_inner) = pid;
+        *self.backend.lock() = pid;
         Ok(())
     }
 
@@ -186,7 +187,7 @@ impl ConnectionKeeper {
                     Err(StoreError::WentBack) if about_loss => {}
                     other => other?,
                 },
-                Err(GroupCommitError::Before(StoreError::WentBack)) if !self.ground.standing().is_lost => {
+                Err(GroupCommitError::Before(StoreError::WentBack)) if !self.acknowledged.standing().is_lost => {
                     return Err(self.examine_loss(tx).await);
                 }
                 Err(GroupCommitError::Before(StoreError::Conflict)) if group.len() == 1 && tries < TRIES => {}
@@ -205,7 +206,7 @@ impl ConnectionKeeper {
         group: &mut [Box<dyn StoreCommand<PgTx>>],
         about_loss: bool,
     ) -> Result<CommitPosition, GroupCommitError> {
-        let standing = self.ground.standing();
+        let standing = self.acknowledged.standing();
         if standing.is_lost && !about_loss {
             return Err(GroupCommitError::Before(StoreError::WentBack));
         }
@@ -216,7 +217,7 @@ impl ConnectionKeeper {
         let terms = GroupCommitTerms { node: &self.node, time: &self.time, epoch: self.epoch, last: self.last };
         let position = tx.commit_group(terms, group).await?;
         if standing.is_lost {
-            self.round = self.ground.clear_missing();
+            self.round = self.acknowledged.clear_missing();
         }
         Ok(position)
     }
@@ -224,7 +225,7 @@ impl ConnectionKeeper {
     /// Notes how far the server has acknowledged; later connections are compared with it.
     fn record_position(&mut self, position: CommitPosition) {
         self.last = Some(LastCommit { known: position, perhaps: None });
-        self.ground.record_log_head(&self.node, position.head);
+        self.acknowledged.record_log_head(&self.node, position.head);
     }
 
     /// Finds out what is missing. It stays noted until it is recorded.
@@ -243,7 +244,7 @@ impl ConnectionKeeper {
             }
             Some(_) | None => RecoveryFinding::new(RecoveryFindingKind::StartsBehind, epoch, self.epoch),
         };
-        self.ground.examine(tx, finding.of(&self.node)).await;
+        self.acknowledged.examine(tx, finding.of(&self.node)).await;
         StoreError::WentBack
     }
 
@@ -290,7 +291,7 @@ impl ConnectionKeeper {
         let mut last = StoreError::Unavailable("not tried".into());
         for attempt in 0..RECONNECTS {
             match self.fresh().await {
-                Ok(mut fresh) => match self.ground.verify(&mut fresh).await {
+                Ok(mut fresh) => match self.acknowledged.verify(&mut fresh).await {
                     verdict @ (Ok(()) | Err(StoreError::WentBack)) => {
                         *tx = fresh;
                         self.note_backend(tx).await?;

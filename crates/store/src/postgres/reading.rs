@@ -63,7 +63,7 @@ impl PostgresStore {
 pub(super) struct ReaderConnectionConfig {
     pub url: String,
     pub patience: LockWait,
-    pub ground: Arc<AcknowledgedState>,
+    pub acknowledged: Arc<AcknowledgedState>,
 }
 
 /// Runs a reading connection. No change is based on its answers.
@@ -73,7 +73,7 @@ pub(super) async fn read_on(to: &ReaderConnectionConfig, mut readings: mpsc::Rec
         // Tried once more if the connection was lost: a query changes nothing.
         for _ in 0..TRIES {
             // While something is missing, no query is answered from what is left; the caller gets an error.
-            if to.ground.standing().is_lost {
+            if to.acknowledged.standing().is_lost {
                 connection = None;
                 break;
             }
@@ -93,6 +93,6 @@ pub(super) async fn read_on(to: &ReaderConnectionConfig, mut readings: mpsc::Rec
 async fn connect(to: &ReaderConnectionConfig) -> Result<PgTx, StoreError> {
     let mut tx = PgTx::connect(&to.url).await?;
     tx.wait_like(to.patience).await?;
-    to.ground.verify(&mut tx).await?;
+    to.acknowledged.verify(&mut tx).await?;
     Ok(tx)
 }

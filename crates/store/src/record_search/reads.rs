@@ -18,8 +18,8 @@ struct RecordGivenRead {
 
 impl UseCase for RecordGivenRead {
     type Out = ();
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
-        desk.record(self.fact.clone());
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<(), StoreError> {
+        unit.record(self.fact.clone());
         Ok(())
     }
 }

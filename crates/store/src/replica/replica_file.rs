@@ -4,9 +4,10 @@
 //! the writer.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
 use sluice_core::UtcMillis;
 use sluice_core::mail::Mail;
@@ -121,7 +122,7 @@ impl ReplicaFile {
 
     /// Locks the writer for one batch.
     pub fn writer(&self) -> MutexGuard<'_, ReplicaWriter> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock()
     }
 
     /// Reads labels and freshness again.
@@ -130,7 +131,7 @@ impl ReplicaFile {
         let rows =
             statement.query_map([], |row| Ok(MailboxLabel { n: row.get(0)?, id: row.get(1)?, name: row.get(2)? }));
         let labels: Result<Vec<MailboxLabel>, _> = rows.map_err(fault)?.collect();
-        *self.labels.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(labels.map_err(fault)?);
+        *self.labels.write() = Arc::new(labels.map_err(fault)?);
         let read = |row: &Row<'_>| {
             let count = |value: Option<i64>| value.and_then(|n| u64::try_from(n).ok());
             Ok(ReplicaFreshness {
@@ -142,16 +143,16 @@ impl ReplicaFile {
         };
         let found =
             connection.query_row("SELECT synced_at, complete, done, total FROM sync", [], read).map_err(fault)?;
-        *self.freshness.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        *self.freshness.lock() = found;
         Ok(())
     }
 
     pub fn labels(&self) -> Arc<Vec<MailboxLabel>> {
-        Arc::clone(&self.labels.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.labels.read())
     }
 
     pub fn freshness(&self) -> ReplicaFreshness {
-        *self.freshness.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.freshness.lock()
     }
 
     pub fn cursor(&self) -> Result<Option<String>, StoreError> {
@@ -188,13 +189,13 @@ impl ReplicaFile {
         &self,
         read: impl FnOnce(&mut ReplicaConnection) -> Result<Out, StoreError>,
     ) -> Result<Out, StoreError> {
-        let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.idle.lock().pop();
         let mut opened = match kept {
             Some(opened) => opened,
             None => self.connect()?,
         };
         let answer = read(&mut opened);
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         if idle.len() < KEPT {
             idle.push(opened);
         }

@@ -52,34 +52,34 @@ struct MakeStateSnapshot {
 impl UseCase for MakeStateSnapshot {
     type Out = StateSnapshot;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<StateSnapshot, StoreError> {
-        if let Some(row) = desk.row(ONE, params![&self.agent, self.hold]).await? {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<StateSnapshot, StoreError> {
+        if let Some(row) = unit.row(ONE, params![&self.agent, self.hold]).await? {
             return snapshot(row);
         }
-        let content = present(desk, &self.agent).await?;
+        let content = present(unit, &self.agent).await?;
         let size: u64 = content.iter().map(|(key, value)| super::size_of(key, value)).sum();
         if size > LARGEST {
             return Err(StoreError::Quota);
         }
-        let row = desk.row(COUNT, params![&self.agent]).await?;
+        let row = unit.row(COUNT, params![&self.agent]).await?;
         let kept: u32 = row.map_or(Ok(0), |row| row.of("state_snapshots").count())?;
-        let (now, items) = (desk.now, content.len() as u64);
+        let (now, items) = (unit.now, content.len() as u64);
         let text = serde_json::to_string(&content).map_err(|_| StoreError::Quota)?;
         if kept >= SNAPSHOTS_OF_AGENT {
-            desk.write(OLDEST, params![&self.agent]);
+            unit.write(OLDEST, params![&self.agent]);
         }
-        desk.write(ADD, params![self.hold, &self.agent, now, items, size, text]);
+        unit.write(ADD, params![self.hold, &self.agent, now, items, size, text]);
         let mut fact = AuditFact::new("state.snapshot_made", Actor::Agent(self.agent.clone())).with("items", items);
         fact.hold = Some(self.hold);
-        desk.record(fact);
+        unit.record(fact);
         Ok(StateSnapshot { id: self.hold, created_at: now, items, size })
     }
 }
 
 /// The present values of an agent.
-async fn present<T: StoreTx>(desk: &mut UnitOfWork<'_, T>, agent: &AgentName) -> Result<SnapshotContent, StoreError> {
+async fn present<T: StoreTx>(unit: &mut UnitOfWork<'_, T>, agent: &AgentName) -> Result<SnapshotContent, StoreError> {
     let shelf = StateScope::Persistent(agent.clone());
-    let rows = desk.rows(EVERYTHING, params![shelf.word(), shelf.owner()]).await?;
+    let rows = unit.rows(EVERYTHING, params![shelf.word(), shelf.owner()]).await?;
     let items = rows.into_iter().map(decode).collect::<Result<Vec<_>, _>>()?;
     Ok(items.into_iter().filter_map(super::StateRow::there).map(|item| (item.key, item.value)).collect())
 }
@@ -94,9 +94,9 @@ impl UseCase for ReplaceAgentState {
     /// How many values changed.
     type Out = u64;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<u64, StoreError> {
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<u64, StoreError> {
         let shelf = StateScope::Persistent(self.agent.clone());
-        let now = present(desk, &self.agent).await?;
+        let now = present(unit, &self.agent).await?;
         let gone = now.keys().filter(|key| !self.content.contains_key(*key)).map(|key| (key, None));
         let other = |(key, value): &(&String, &String)| now.get(*key) != Some(*value);
         let set = self.content.iter().filter(other).map(|(key, value)| (key, Some(value.as_str())));
@@ -104,18 +104,18 @@ impl UseCase for ReplaceAgentState {
         // Every row is read before the first one is written.
         let mut spots = Vec::with_capacity(changes.len());
         for (key, value) in &changes {
-            if let Ok(spot) = StateSlot::find(desk, &shelf, key, self.hold).await? {
+            if let Ok(spot) = StateSlot::find(unit, &shelf, key, self.hold).await? {
                 spots.push((spot, *value));
             }
         }
         let changed = spots.len() as u64;
         for (spot, value) in spots {
-            spot.make(desk, value, None, &self.agent);
+            spot.make(unit, value, None, &self.agent);
         }
         let mut fact =
             AuditFact::new("state.snapshot_loaded", Actor::Agent(self.agent.clone())).with("changed", changed);
         fact.hold = Some(self.hold);
-        desk.record(fact);
+        unit.record(fact);
         Ok(changed)
     }
 }
@@ -153,8 +153,8 @@ struct GetAgentState(AgentName);
 impl UseCase for GetAgentState {
     type Out = SnapshotContent;
 
-    async fn run<T: StoreTx>(&self, desk: &mut UnitOfWork<'_, T>) -> Result<SnapshotContent, StoreError> {
-        present(desk, &self.0).await
+    async fn run<T: StoreTx>(&self, unit: &mut UnitOfWork<'_, T>) -> Result<SnapshotContent, StoreError> {
+        present(unit, &self.0).await
     }
 }
 

@@ -1,8 +1,9 @@
 //! The engines a test runs on, and short helpers for the first steps of most tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use sluice_core::capability::EffectClass;
 use sluice_core::hold::Hold;
 use sluice_core::ids::MessageId;
@@ -44,7 +45,7 @@ impl StoreTestSchema {
     pub fn fresh() -> Option<Self> {
         static SHARED: Mutex<Weak<TestDatabase>> = Mutex::new(Weak::new());
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = SHARED.lock();
         let database = match shared.upgrade() {
             Some(database) => database,
             None => Arc::new(TestDatabase::fresh()?),

@@ -67,14 +67,14 @@ fn judge(run: &CrashRun<'_>, verdict: &CrashVerdict) {
 }
 
 /// Kills until there were enough, on all databases at once.
-fn kill_until(kills: u32, grounds: Vec<CrashEnvironment>) -> KillTally {
+fn kill_until(kills: u32, environments: Vec<CrashEnvironment>) -> KillTally {
     let (begun, total) = (Instant::now(), Mutex::new(KillTally::default()));
     let enough = |total: &KillTally| total.kills >= kills;
     std::thread::scope(|scope| {
-        for ground in grounds {
+        for environment in environments {
             let (total, enough) = (&total, &enough);
             scope.spawn(move || {
-                let mut ground = ground;
+                let mut environment = environment;
                 loop {
                     let seed = {
                         let mut total = total.lock().unwrap();
@@ -85,10 +85,10 @@ fn kill_until(kills: u32, grounds: Vec<CrashEnvironment>) -> KillTally {
                         u64::from(total.runs)
                     };
                     let work = Workload { writes: WRITES, class: None };
-                    let run = CrashRun { ground: &ground, seed, work, plant: None };
+                    let run = CrashRun { environment: &environment, seed, work, plant: None };
                     let mut seen = KillTally::default();
                     let life = kill_often(&run, &mut SplitMix::new(seed), &mut seen);
-                    let verdict = check(&ground, work);
+                    let verdict = check(&environment, work);
                     judge(&run, &verdict);
                     judge(&run, &settle(&run, life, &verdict));
                     let mut total = total.lock().unwrap();
@@ -99,7 +99,7 @@ fn kill_until(kills: u32, grounds: Vec<CrashEnvironment>) -> KillTally {
                     total.recovering += seen.recovering;
                     total.undecided += verdict.undecided.len();
                     drop(total);
-                    ground = ground.cleared();
+                    environment = environment.cleared();
                 }
             });
         }

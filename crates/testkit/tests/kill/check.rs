@@ -57,14 +57,14 @@ impl CrashVerdict {
     }
 }
 
-pub fn check(ground: &CrashEnvironment, work: Workload) -> CrashVerdict {
+pub fn check(environment: &CrashEnvironment, work: Workload) -> CrashVerdict {
     let mut verdict = CrashVerdict::default();
-    let opened = ground.open();
+    let opened = environment.open();
     let (store, runtime) = (&opened.store, runtime());
     let holds = runtime.block_on(store.holds(None, 1_000_000)).unwrap();
     let holds: BTreeMap<HoldId, Hold> = holds.into_iter().map(|hold| (hold.id, hold)).collect();
-    acknowledged(&mut verdict, &holds, &AcknowledgedWrites::read(ground.folder()), work);
-    effects(&mut verdict, &holds, ground);
+    acknowledged(&mut verdict, &holds, &AcknowledgedWrites::read(environment.folder()), work);
+    effects(&mut verdict, &holds, environment);
     let entries = runtime.block_on(record(&mut verdict, store));
     histories(&mut verdict, &holds, &entries);
     runtime.block_on(told(&mut verdict, store, &entries));
@@ -99,9 +99,9 @@ fn acknowledged(
     }
 }
 
-fn effects(verdict: &mut CrashVerdict, holds: &BTreeMap<HoldId, Hold>, ground: &CrashEnvironment) {
+fn effects(verdict: &mut CrashVerdict, holds: &BTreeMap<HoldId, Hold>, environment: &CrashEnvironment) {
     let mut times: BTreeMap<HoldId, usize> = BTreeMap::new();
-    for effect in ground.oracle().happened() {
+    for effect in environment.oracle().happened() {
         *times.entry(effect.hold).or_default() += 1;
         let meant = holds.get(&effect.hold).is_some_and(|hold| hold.action.digest().to_string() == effect.digest);
         verdict.demand(meant, CrashViolation::Unwanted, || format!("{effect:?} is nothing that was admitted"));
@@ -203,7 +203,7 @@ pub fn settle(run: &CrashRun<'_>, mut life: u64, first: &CrashVerdict) -> CrashV
         say(run, life, &undecided);
         life += 1;
         assert!(!run.live(life, LifeEnding::Natural, &[]).died, "nobody kills this one");
-        let verdict = check(run.ground, run.work);
+        let verdict = check(run.environment, run.work);
         if !verdict.wrongs.is_empty() {
             return verdict;
         }
@@ -213,8 +213,8 @@ pub fn settle(run: &CrashRun<'_>, mut life: u64, first: &CrashVerdict) -> CrashV
 }
 
 fn say(run: &CrashRun<'_>, life: u64, undecided: &[Hold]) {
-    let opened = run.ground.open();
-    let happened: BTreeSet<HoldId> = run.ground.oracle().happened().iter().map(|effect| effect.hold).collect();
+    let opened = run.environment.open();
+    let happened: BTreeSet<HoldId> = run.environment.oracle().happened().iter().map(|effect| effect.hold).collect();
     let (ids, runtime) = (SeededIds::new(run.seed ^ life), runtime());
     for hold in undecided {
         let seen = HoldSettlement::Happened { evidence: "seen".into() };

@@ -12,27 +12,27 @@ const WORK: Workload = Workload { writes: 50, class: None };
 const PATIENCE: u32 = 300;
 
 /// Kills the planted driver until the checks find this kind of error; gives the number of kills it took.
-fn caught(plant: &'static str, wrong: CrashViolation, mut ground: CrashEnvironment) -> u32 {
+fn caught(plant: &'static str, wrong: CrashViolation, mut environment: CrashEnvironment) -> u32 {
     let mut tally = KillTally::default();
     for seed in 1.. {
-        let run = CrashRun { ground: &ground, seed, work: WORK, plant: Some(plant) };
+        let run = CrashRun { environment: &environment, seed, work: WORK, plant: Some(plant) };
         kill_often(&run, &mut SplitMix::new(seed), &mut tally);
-        let verdict = check(&ground, WORK);
+        let verdict = check(&environment, WORK);
         if verdict.kinds().contains(&wrong) {
             eprintln!("{plant}: {wrong:?} found after {} kills: {:?}", tally.kills, verdict.kinds());
             return tally.kills;
         }
         assert!(tally.kills < PATIENCE, "{plant} was not found in {} kills: {:?}", tally.kills, verdict.wrongs);
-        ground = ground.cleared();
+        environment = environment.cleared();
     }
     unreachable!("the seeds do not end")
 }
 
 /// Without a kill the planted fault does no harm: only kills reveal it.
-fn harmless_alive(plant: &'static str, ground: &CrashEnvironment) {
-    let run = CrashRun { ground, seed: 1, work: WORK, plant: Some(plant) };
+fn harmless_alive(plant: &'static str, environment: &CrashEnvironment) {
+    let run = CrashRun { environment, seed: 1, work: WORK, plant: Some(plant) };
     assert!(!run.live(0, LifeEnding::Natural, &[]).died, "nobody kills this one");
-    let verdict = check(ground, WORK);
+    let verdict = check(environment, WORK);
     assert!(verdict.wrongs.is_empty(), "{:#?}", verdict.wrongs);
 }
 
@@ -40,8 +40,8 @@ fn harmless_alive(plant: &'static str, ground: &CrashEnvironment) {
 fn a_naive_rescue_is_caught_by_the_writes_it_repeats() {
     harmless_alive("naive_rescue", &CrashEnvironment::sqlite());
     caught("naive_rescue", CrashViolation::Doubled, CrashEnvironment::sqlite());
-    if let Some(ground) = CrashEnvironment::postgres() {
-        caught("naive_rescue", CrashViolation::Doubled, ground);
+    if let Some(environment) = CrashEnvironment::postgres() {
+        caught("naive_rescue", CrashViolation::Doubled, environment);
     }
 }
 

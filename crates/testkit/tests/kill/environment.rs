@@ -5,9 +5,10 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{RwLock, RwLockReadGuard};
 use sluice_core::NodeName;
 use sluice_store::Store;
 use sluice_testkit::crash_state::{LastingClock, Workload};
@@ -25,7 +26,7 @@ pub struct CrashEnvironment {
 /// One workload, driven to its end through any number of kills.
 #[derive(Clone, Copy)]
 pub struct CrashRun<'a> {
-    pub ground: &'a CrashEnvironment,
+    pub environment: &'a CrashEnvironment,
     pub seed: u64,
     pub work: Workload,
     pub plant: Option<&'static str>,
@@ -94,7 +95,7 @@ impl CrashEnvironment {
 
     /// The store after the last process, opened under another node's name.
     pub fn open(&self) -> OpenedStore {
-        let unborn = BIRTH.read().unwrap_or_else(PoisonError::into_inner);
+        let unborn = BIRTH.read();
         let clock = LastingClock::resume(self.folder());
         let (name, time) = (NodeName::new("checker").unwrap(), Arc::new(clock.clock.clone()));
         let store = match &self.server {
@@ -110,8 +111,8 @@ impl CrashRun<'_> {
     /// one.
     pub fn command(&self, life: u64) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluice-driver"));
-        command.arg(format!("store={}", self.ground.store_name()));
-        command.arg(format!("oracle={}", self.ground.folder().display()));
+        command.arg(format!("store={}", self.environment.store_name()));
+        command.arg(format!("oracle={}", self.environment.folder().display()));
         command.arg(format!("node={}", if life % 4 == 3 { "gw-2" } else { "gw-1" }));
         command.args([format!("seed={}", self.seed), format!("life={life}"), format!("writes={}", self.work.writes)]);
         if let Some(class) = self.work.class {
@@ -129,9 +130,9 @@ impl CrashRun<'_> {
         if let LifeEnding::At(point, visit) = fate {
             command.arg(format!("crash={point}:{visit}"));
         }
-        let errors = self.ground.folder().join("errors");
+        let errors = self.environment.folder().join("errors");
         let log = File::options().create(true).append(true).open(&errors).unwrap();
-        let birth = BIRTH.write().unwrap_or_else(PoisonError::into_inner);
+        let birth = BIRTH.write();
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         drop(birth);
         let mut progress = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);

@@ -68,8 +68,8 @@ fn cases(later: &[u32], steps: &[&str]) -> Vec<KillPointCase> {
 
 /// Ends the process at the point, restarts it, and checks the result. Returns whether the process reached the point at
 /// all.
-fn die_there(ground: &CrashEnvironment, case: KillPointCase, seed: u64) -> bool {
-    let run = CrashRun { ground, seed, work: Workload { writes: WRITES, class: Some(case.class) }, plant: None };
+fn die_there(environment: &CrashEnvironment, case: KillPointCase, seed: u64) -> bool {
+    let run = CrashRun { environment, seed, work: Workload { writes: WRITES, class: Some(case.class) }, plant: None };
     let point = format!("{}_{}", case.side, case.step);
     let mut life = 0;
     // Some steps need something to recover: writes that were sent, or that became due meanwhile.
@@ -89,28 +89,28 @@ fn die_there(ground: &CrashEnvironment, case: KillPointCase, seed: u64) -> bool 
     let died = run.live(life, LifeEnding::At(&point, case.visit), &[down]).died;
     life += 1;
     assert!(!run.live(life, LifeEnding::Natural, &["down=1"]).died, "nobody kills this one");
-    let verdict = check(ground, run.work);
+    let verdict = check(environment, run.work);
     assert!(verdict.wrongs.is_empty(), "{case:?} seed {seed}: {:#?}", verdict.wrongs);
     let verdict = settle(&run, life, &verdict);
     assert!(verdict.wrongs.is_empty(), "{case:?} seed {seed}, after people: {:#?}", verdict.wrongs);
     died
 }
 
-fn everywhere(cases: &[KillPointCase], grounds: Vec<CrashEnvironment>) {
+fn everywhere(cases: &[KillPointCase], environments: Vec<CrashEnvironment>) {
     let (next, deaths) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let unreached = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for ground in grounds {
+        for environment in environments {
             let (next, deaths, unreached) = (&next, &deaths, &unreached);
             scope.spawn(move || {
-                let mut ground = ground;
+                let mut environment = environment;
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     // Later visits may not happen; the first one must.
                     let seeds = if case.visit == 1 { 1..=SEEDS } else { 1..=1 };
                     let mut died = false;
                     for seed in seeds {
-                        died = die_there(&ground, *case, seed);
-                        ground = ground.cleared();
+                        died = die_there(&environment, *case, seed);
+                        environment = environment.cleared();
                         if died {
                             deaths.fetch_add(1, Ordering::Relaxed);
                             break;

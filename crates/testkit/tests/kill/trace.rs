@@ -71,9 +71,9 @@ fn watch(plant: Option<&'static str>) -> Option<TracedAcks> {
         drop(writeln!(std::io::stderr(), "skipped: {reason}"));
         return None;
     }
-    let ground = CrashEnvironment::sqlite();
-    let run = CrashRun { ground: &ground, seed: 1, work: WORK, plant };
-    let (driver, to) = (run.command(0), ground.folder().join("trace"));
+    let environment = CrashEnvironment::sqlite();
+    let run = CrashRun { environment: &environment, seed: 1, work: WORK, plant };
+    let (driver, to) = (run.command(0), environment.folder().join("trace"));
     let mut strace = Command::new("strace");
     strace.args(["-f", "-y", "-x", "-s", "4096", "-e", "trace=fdatasync,fsync,pwrite64,write", "-o"]).arg(&to);
     strace.arg(driver.get_program()).args(driver.get_args()).arg("flight=1");

@@ -9,17 +9,25 @@ use crate::repository::{RepositoryFile, read, root};
 use crate::{TidyOffence, none};
 
 /// The folder of a crate, and our crates that it may depend on.
-const TABLE: [(&str, &[&str]); 10] = [
+const TABLE: [(&str, &[&str]); 15] = [
     ("core", &[]),
     ("content", &["core"]),
     ("seal", &[]),
     ("store", &["core", "seal"]),
-    ("adapters", &["core"]),
-    ("sandbox", &["core"]),
-    ("worker", &["core", "content", "adapters", "sandbox"]),
-    ("gateway", &["core", "content", "store", "sandbox"]),
-    ("sluice", &["core", "content", "store", "worker", "gateway"]),
-    ("testkit", &["core", "content", "seal", "store", "adapters", "sandbox", "worker", "gateway", "sluice"]),
+    ("protocol", &["core"]),
+    ("adapters", &["core", "protocol"]),
+    ("sandbox", &["core", "protocol"]),
+    ("worker", &["core", "content", "protocol", "adapters", "sandbox"]),
+    ("config", &["core", "content"]),
+    ("egress", &["core", "content", "store", "config", "protocol"]),
+    ("services", &["core", "content", "store", "protocol", "sandbox", "config", "egress"]),
+    ("gateway", &["core", "content", "store", "protocol", "config", "egress", "services"]),
+    ("api", &["core", "content", "store", "config", "egress", "services", "gateway"]),
+    ("sluice", &["core", "content", "store", "worker", "config", "egress", "services", "gateway", "api"]),
+    (
+        "testkit",
+        &["core", "content", "seal", "store", "protocol", "adapters", "sandbox", "worker", "gateway", "sluice"],
+    ),
 ];
 /// Which crates may link these third-party packages.
 const RESERVED: [(&[&str], &[&str]); 3] = [
@@ -27,8 +35,11 @@ const RESERVED: [(&[&str], &[&str]); 3] = [
         &["rusqlite", "libsqlite3-sys", "sqlx", "postgres", "tokio-postgres", "deadpool-postgres"],
         &["store", "seal", "testkit"],
     ),
-    (&["tokio", "async-std", "smol"], &["store", "gateway", "sluice", "testkit"]),
-    (&["reqwest", "ureq", "hyper", "hyper-util", "isahc", "curl"], &["gateway", "sluice", "testkit"]),
+    (&["tokio", "async-std", "smol"], &["store", "egress", "services", "gateway", "api", "sluice", "testkit"]),
+    (
+        &["reqwest", "ureq", "hyper", "hyper-util", "isahc", "curl"],
+        &["egress", "services", "gateway", "api", "sluice", "testkit"],
+    ),
 ];
 
 #[derive(Debug, PartialEq, Eq)]

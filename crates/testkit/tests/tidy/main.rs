@@ -12,6 +12,7 @@
 mod layers;
 mod lexer;
 mod machine;
+mod modules;
 mod names;
 mod promises;
 mod repository;

@@ -6,8 +6,7 @@
 use std::io::{self, BufRead};
 
 use super::super::export::{MAX_LINE, hash_of_hex, hex_of};
-use super::super::sha::ShaMessageBuffer;
-use super::super::{AuditHash, LEAF, tree};
+use super::super::{AuditHash, leaf, tree};
 use super::VerifyContext;
 use super::checkpoints::{CheckpointQueue, UncheckedCheckpoint};
 use super::line::DecimalCounter;
@@ -63,7 +62,6 @@ impl ChunkJob {
         let (mut before, mut head) = (self.before?, self.before?);
         let mut stretches = Vec::new();
         let mut run = Vec::new();
-        let mut messages = ShaMessageBuffer::default();
         let mut rest = self.bytes.as_slice();
         while !rest.is_empty() {
             while cuts.next_if_eq(&place).is_some() {
@@ -75,7 +73,7 @@ impl ChunkJob {
             // From here on the stated hash is used. It is the computed one or we stop; this way the processor
             // need not wait for one hash before it begins the next, nor for the entry before its node.
             let hash = hash_of_hex(digits);
-            if hex_of(&messages.hash([&LEAF, &head.0, body])) != *digits {
+            if hex_of(&leaf(&head, body)) != *digits {
                 return None;
             }
             (before, head) = (head, hash);

@@ -6,16 +6,20 @@
 //! nothing. The read position is stored after each mail was acted on, so that no mail is lost and none decides twice.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
+use sluice_config::{Email as Settings, Security};
 use sluice_core::approval::mail::ReplyRemainder;
 use sluice_core::approval::reply::ApprovalReply;
 use sluice_core::approval::reply_meaning::{self, ReplyInterpretation, ReplyMeaning};
 use sluice_core::ids::{ConnectionName, MessageId, SecretName};
-use sluice_core::{Actor, Millis, PersonName, hex};
+use sluice_core::{Actor, BoxedFuture, Millis, PersonName, hex};
+use sluice_egress::transport::trust;
+use sluice_egress::vault::SecretUse;
 use sluice_store::{ApprovalDelivery, MessageSeverity, OutboxMessage};
 use zeroize::Zeroizing;
 
@@ -25,13 +29,9 @@ use crate::channels::ChannelError;
 use crate::channels::approval_message::hash;
 use crate::channels::imap::{ImapEndpoint, ImapFolder, NewImapMail};
 use crate::channels::mail_auth::{self, DnsTxtResolver, ReplyMailFacts, ReplyMailReadError, TxtResolver};
-use crate::config::{Email as Settings, Security};
-use crate::egress::transport::trust;
 use crate::gate::deciding::{self, AnswerOutcome, ApprovalRequest, DecisionSource};
 use crate::gate::replies::{self, ReplyOutcome};
 use crate::gate::standing;
-use crate::services::BoxedFuture;
-use crate::vault::SecretUse;
 
 /// The capability that the mailbox password must be allowed for.
 pub const CAPABILITY: &str = "approvals.replies";
@@ -430,7 +430,7 @@ impl ReplyMailbox {
 
     /// How often this mail has been tried, including this time.
     fn count_attempt(&self, uid: u32) -> u32 {
-        let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tries = self.tries.lock();
         *tries = if tries.0 == uid { (uid, tries.1 + 1) } else { (uid, 1) };
         tries.1
     }
@@ -506,8 +506,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("sluice.yaml");
         std::fs::write(&file, text).unwrap();
-        let around = crate::config::ConfigContext { here: folder.path().to_owned(), ..Default::default() };
-        let (config, _) = crate::config::Config::load(Some(&file), &[], &around).unwrap();
+        let around = sluice_config::ConfigContext { here: folder.path().to_owned(), ..Default::default() };
+        let (config, _) = sluice_config::Config::load(Some(&file), &[], &around).unwrap();
         ReplyMailbox::new(&config.email, None).unwrap().unwrap()
     }
 

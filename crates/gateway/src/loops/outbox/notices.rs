@@ -5,19 +5,20 @@
 //! waiting and delays nothing urgent. No notice holds the text of a call or anything that must not leave the gateway.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde_json::Value;
+use sluice_config::{ConfiguredPerson, NoticeChoice};
 use sluice_content::leak::OutboundPart;
 use sluice_core::approval::card;
 use sluice_core::{HoldId, Millis, UtcMillis};
+use sluice_services::CallError;
 use sluice_store::UndeliveredMessage;
 
 use super::{DeliveryTarget, LEASE, OutboxLoop};
+use crate::Gateway;
 use crate::channels::ChannelError;
-use crate::config::{ConfiguredPerson, NoticeChoice};
 use crate::rooms::{answer, leak};
-use crate::{CallError, Gateway};
 
 /// Most notices that are sent one by one in one step.
 const PAGE: u32 = 20;
@@ -40,11 +41,11 @@ pub(super) struct NoticePace {
 
 impl NoticePace {
     fn is_quiet(&self, now: UtcMillis) -> bool {
-        self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| now < until)
+        self.quiet_until.lock().is_some_and(|until| now < until)
     }
 
     fn rest(&self, until: UtcMillis) {
-        *self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        *self.quiet_until.lock() = Some(until);
     }
 }
 

@@ -11,11 +11,12 @@ use sluice_core::hold::Hold;
 use sluice_core::ids::MessageId;
 use sluice_core::refusal::Code;
 use sluice_core::{Action, ApprovalId, Tier};
+use sluice_services::CallError;
 use sluice_store::{ClaimDueWrites, ClaimItem, DueWrite, PolicyRecheck, WriteClaimOutcome};
 
 use crate::gateway::GatewayPhase;
 use crate::rooms::{execute, policy};
-use crate::{CallError, Gateway, nodes};
+use crate::{Gateway, nodes};
 
 /// Claims a write and carries it out. Returns whether it was claimed.
 ///

@@ -14,12 +14,13 @@ use sluice_core::lookup_schedule::unreached_pause;
 use sluice_core::pace::SlowStart;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, HoldId, Millis, ServiceName, UtcMillis};
+use sluice_services::CallError;
 use sluice_store::{HoldInDoubt, MessageSeverity, OutboxMessage};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::timeout;
 
+use crate::Gateway;
 use crate::rooms::execute::{self, LookupAttempt};
-use crate::{CallError, Gateway};
 
 /// Lookups at once for each service.
 const AT_ONCE: usize = 4;

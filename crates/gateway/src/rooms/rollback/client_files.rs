@@ -12,16 +12,16 @@ use sluice_core::capability::service_of;
 use sluice_core::hold::Hold;
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, CallId, HoldId, Millis};
+use sluice_services::files::client_files::{self, ClientFileBackup, ClientFileState};
+use sluice_services::files::fingerprint::FileFingerprint;
+use sluice_services::files::roots::OpenedRoots;
+use sluice_services::{CallError, CompletedWrite, LookupOutcome, PreparedWrite, WriteError};
 use sluice_store::{AttemptOutcome, ClientWrite, ClientWriteState};
 
 use super::super::client_writes;
 use super::super::execute::{self, ArmOutcome};
 use super::{RollbackStep, RollbackWrite};
-use crate::services::files::client_files::{self, ClientFileBackup, ClientFileState};
-use crate::services::files::fingerprint::FileFingerprint;
-use crate::services::files::roots::OpenedRoots;
-use crate::services::{CompletedWrite, LookupOutcome, PreparedWrite, WriteError};
-use crate::{CallError, Gateway};
+use crate::Gateway;
 
 /// What undoing a call does to one file.
 #[derive(Debug, Clone, Serialize, schemars::JsonSchema)]

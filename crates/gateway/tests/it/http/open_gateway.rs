@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use sluice_api::http::route::ListenerLane;
+use sluice_api::http::{HttpDoor, serve};
 use sluice_gateway::Gateway;
-use sluice_gateway::doors::http::route::ListenerLane;
-use sluice_gateway::doors::http::{HttpDoor, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;

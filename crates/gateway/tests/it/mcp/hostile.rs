@@ -78,7 +78,7 @@ async fn a_key_that_is_revoked_while_a_body_takes_its_time_opens_nothing_at_eith
         until(&mut line, "100 Continue").await;
         slow.push((line, body));
     }
-    let key = identity::visitor(gw, &client.key).unwrap().key();
+    let key = identity::principal(gw, &client.key).unwrap().key();
     gw.store.revoke_key(key, ana()).await.unwrap();
     gw.keyring.refresh(&gw.store).await.unwrap();
     for (mut line, body) in slow {

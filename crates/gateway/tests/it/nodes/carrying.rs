@@ -12,7 +12,7 @@ use sluice_gateway::corridor::{self, CallOutcome};
 use sluice_gateway::loops::housekeeping;
 use sluice_gateway::loops::release::ReleaseLoop;
 use sluice_gateway::nodes;
-use sluice_gateway::rooms::identity::{CallRequest, visitor};
+use sluice_gateway::rooms::identity::{CallRequest, principal};
 use sluice_store::{AlertFilter, ApprovalRuling, DecideApproval, MessageSeverity};
 
 use super::TwoTestNodes;
@@ -27,10 +27,10 @@ const WAITS: [&str; 2] = ["held", "ready"];
 /// The agent asks a node for a write of a service.
 async fn told(gw: &Gateway, key: &str, service: &str) -> HoldId {
     let wish = json!({"capability": format!("{service}.tell"), "arguments": {}, "wait_ms": 0, "allow_duplicate": true});
-    let (visitor, request) = (visitor(gw, key).unwrap(), RequestId::mint(gw.ids.as_ref()));
-    let knock =
-        CallRequest { visitor, door: "test", request, session: None, wish: serde_json::from_value(wish).unwrap() };
-    match corridor::walk(gw, knock).await.unwrap() {
+    let (principal, request) = (principal(gw, key).unwrap(), RequestId::mint(gw.ids.as_ref()));
+    let call_request =
+        CallRequest { principal, door: "test", request, session: None, wish: serde_json::from_value(wish).unwrap() };
+    match corridor::walk(gw, call_request).await.unwrap() {
         CallOutcome::Held { hold, .. } => hold,
         other => panic!("{other:?}"),
     }

@@ -8,7 +8,7 @@ use sluice_core::ids::RequestId;
 use sluice_core::{HoldId, Millis};
 use sluice_gateway::corridor::{self, CallOutcome};
 use sluice_gateway::loops::{self, release::ReleaseLoop};
-use sluice_gateway::rooms::identity::{CallRequest, visitor};
+use sluice_gateway::rooms::identity::{CallRequest, principal};
 use sluice_store::FreezeTarget;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -142,12 +142,12 @@ async fn written(nodes: &TwoTestNodes, name: &str, meanwhile: impl AsyncFnOnce()
     let gw = &nodes.other;
     let path = nodes.house.folder.path().join("other/work").join(name);
     let wish = json!({"capability": "filesystem.write", "arguments": {"path": path, "content": "x"}, "wait_ms": 0});
-    let visitor = visitor(gw, &nodes.house.agent_key).unwrap();
+    let principal = principal(gw, &nodes.house.agent_key).unwrap();
     meanwhile().await;
     let request = RequestId::mint(gw.ids.as_ref());
-    let knock =
-        CallRequest { visitor, door: "test", request, session: None, wish: serde_json::from_value(wish).unwrap() };
-    match corridor::walk(gw, knock).await.unwrap() {
+    let call_request =
+        CallRequest { principal, door: "test", request, session: None, wish: serde_json::from_value(wish).unwrap() };
+    match corridor::walk(gw, call_request).await.unwrap() {
         CallOutcome::Held { hold, .. } => hold,
         other => panic!("{other:?}"),
     }

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use sluice_config::DatabaseLocation;
 use sluice_core::NodeName;
 use sluice_core::audit::checkpoint::origin;
 use sluice_core::audit::export::AuditExportStart;
@@ -14,7 +15,6 @@ use sluice_core::audit::key::VerifierKey;
 use sluice_core::audit::note::SignedNote;
 use sluice_core::audit::tree::TreeFrontier;
 use sluice_core::audit::{ChainHead, SealedAuditEntry};
-use sluice_gateway::config::DatabaseLocation;
 use sluice_store::{Store, StoreError};
 
 use crate::client::{ApiRequest, GatewayArgs, GatewayClient, encode, entries, text_field};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
+use sluice_config::DatabaseLocation;
 use sluice_core::backup::BackupEngine;
 use sluice_core::{Clock as _, Millis};
 use sluice_gateway::backup::{self as backups, RestoreBackupParams, RestoreTarget, VerifyBackupParams};
-use sluice_gateway::config::DatabaseLocation;
 use sluice_store::Store;
 
 use super::unlock::{self, BackupUnlockArgs};

@@ -5,9 +5,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sluice_config::Config;
 use sluice_gateway::channels::email::EmailChannel;
 use sluice_gateway::channels::telegram::TelegramChannel;
-use sluice_gateway::config::Config;
 
 use super::{DoctorCheckStatus, DoctorFinding};
 use crate::failure::describe_io_error;

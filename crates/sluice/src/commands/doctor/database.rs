@@ -1,6 +1,6 @@
 //! Checks of the database: it opens, is not damaged, is durable, and so is its standby.
 
-use sluice_gateway::config::{Config, DatabaseLocation};
+use sluice_config::{Config, DatabaseLocation};
 use sluice_store::ServerReplication;
 
 use super::{DoctorCheckStatus, DoctorFinding};

@@ -4,9 +4,8 @@ use std::fs;
 use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
-
-use sluice_gateway::config::{Config, MountTransport, Sandbox};
-use sluice_gateway::workers::{
+use sluice_config::{Config, MountTransport, Sandbox};
+use sluice_services::workers::{
     self, JailLayer, JailLayerName, JailLayers, Spawner, WorkerLimits, WorkerPoolError, WorkerProgram,
 };
 

@@ -7,10 +7,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sluice_config::{ByteSize, Config, MountTransport};
 use sluice_core::UtcMillis;
 use sluice_core::certificate::{CertificateStatus, certificate_status};
-use sluice_gateway::config::{ByteSize, Config, MountTransport};
-use sluice_gateway::vault::RootKeySource;
+use sluice_egress::vault::RootKeySource;
 use sluice_store::replica::Replica;
 
 use super::{DoctorCheckStatus, DoctorFinding};

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use sluice_gateway::config::Config;
+use sluice_config::Config;
 
 use super::{DoctorCheckStatus, DoctorFinding};
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use sluice_gateway::config::{Config, state_file_places};
+use sluice_config::{Config, state_file_places};
 use sluice_gateway::recovery;
 
 use super::{DoctorCheckStatus, DoctorFinding};

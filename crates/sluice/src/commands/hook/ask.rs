@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use sluice_api::client_tools::{self, ClientTool};
+use sluice_api::mcp::names::ToolNames;
 use sluice_core::{CallId, CapabilityName, HoldId, Millis};
-use sluice_gateway::doors::client_tools::{self, ClientTool};
-use sluice_gateway::doors::mcp::names::ToolNames;
 
 use super::client_formats::HookToolRequest;
 use super::{HookAgent, guard};

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use sluice_gateway::doors::client_tools::ClientTool;
+use sluice_api::client_tools::ClientTool;
 
 use super::HookAgent;
 use super::ask::HookDecision;

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use sluice_gateway::gateway_files::GatewayOwnFiles;
+use sluice_services::gateway_files::GatewayOwnFiles;
 
 use super::client_formats::HookToolRequest;
 

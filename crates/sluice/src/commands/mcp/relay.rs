@@ -1,9 +1,10 @@
 //! The relay: sends one message to the gateway and returns its answers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -111,8 +112,8 @@ impl McpRelay {
         Some(McpClientMessage { value, kind: McpMessageKind::Other, place })
     }
 
-    fn open(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Notify>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, HashMap<String, Arc<Notify>>> {
+        self.open.lock()
     }
 
     /// The reason why the gateway does not accept the key, if it does not.
@@ -120,8 +121,8 @@ impl McpRelay {
         self.known().refused.clone()
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, McpRelayState> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, McpRelayState> {
+        self.known.lock()
     }
 
     /// Sends one message to the gateway and returns its answers.

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sluice_gateway::config::MountConfig;
+use sluice_config::MountConfig;
 
 use crate::console::CommandConsole;
 use crate::failure::{CliError, CommandExit, describe_io_error};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use sluice_core::Millis;
-use sluice_gateway::policies::to_send;
+use sluice_services::policies::to_send;
 
 use super::{counted, load, load_or_fail};
 use crate::client::{ApiRequest, GatewayArgs, display_field, entries, text_field};
@@ -131,7 +131,7 @@ fn checked(dir: &Path, screen: &CommandConsole) -> Result<Value, CliError> {
 /// One file for the API, for a comparison.
 fn one_file(path: &Path) -> Result<Value, CliError> {
     let found = files::read(path)?;
-    serde_json::from_str(&sluice_gateway::policies::as_json(&found.sources))
+    serde_json::from_str(&sluice_services::policies::as_json(&found.sources))
         .map_err(|error| CliError::new(CommandExit::Failed, "the file cannot be sent").why(error.to_string()))
 }
 

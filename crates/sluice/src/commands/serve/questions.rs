@@ -11,8 +11,8 @@ use std::time::Duration;
 use sluice_core::approval::Approval;
 use sluice_core::ids::ApprovalId;
 use sluice_gateway::Gateway;
-use sluice_gateway::channels::rendering;
 use sluice_gateway::gate::deciding::ApprovalRequest;
+use sluice_gateway::gate::rendering;
 
 use crate::console::CommandConsole;
 

@@ -7,6 +7,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 
+use percent_encoding::percent_decode_str;
 use sluice_core::Millis;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -126,11 +127,7 @@ async fn request(stream: &mut TcpStream) -> Option<String> {
 
 /// Parses a query; `None` if it is not the answer to this link.
 fn read(query: &str, state: &str) -> Option<Result<OauthRedirectParams, CliError>> {
-    let pairs: Vec<(String, String)> = query
-        .split('&')
-        .filter_map(|pair| pair.split_once('='))
-        .map(|(key, value)| (plain(key), plain(value)))
-        .collect();
+    let pairs: Vec<(String, String)> = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
     let get = |name: &str| pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
     // SECURITY: any page can send a browser here; only the answer to our link knows its state.
     let said = get("state").filter(|said| said == state)?;
@@ -139,32 +136,6 @@ fn read(query: &str, state: &str) -> Option<Result<OauthRedirectParams, CliError
         return Some(Err(CliError::new(CommandExit::Denied, "the provider denied access").why(shown)));
     }
     Some(Ok(OauthRedirectParams { state: said, code: get("code")?, issuer: get("iss") }))
-}
-
-/// Decodes a part of a query.
-fn plain(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let pair = || {
-            let mut ahead = rest.clone();
-            let (high, low) = (ahead.next()?, ahead.next()?);
-            let digits = [high, low];
-            u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok().map(|value| (value, ahead))
-        };
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => match pair() {
-                Some((value, ahead)) => {
-                    bytes.push(value);
-                    rest = ahead;
-                }
-                None => bytes.push(b'%'),
-            },
-            other => bytes.push(other),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Parses what a person pastes: the whole address, or only the code.
@@ -185,7 +156,9 @@ fn understood(typed: &str, state: &str) -> Option<Result<OauthRedirectParams, Cl
         return read(query, state);
     }
     let is_code = !typed.is_empty() && typed.bytes().all(|b| b.is_ascii_graphic()) && !typed.contains("://");
-    is_code.then(|| Ok(OauthRedirectParams { state: state.to_owned(), code: plain(typed), issuer: None }))
+    // As it is in an address; a plus sign there is a plus sign.
+    let code = percent_decode_str(typed).decode_utf8_lossy().into_owned();
+    is_code.then(|| Ok(OauthRedirectParams { state: state.to_owned(), code, issuer: None }))
 }
 
 /// Opens a browser if there is a display.
@@ -227,7 +200,9 @@ mod tests {
     #[test]
     fn an_address_or_a_code_can_be_pasted() {
         assert_eq!(code(understood("http://127.0.0.1:7429/?state=s1&code=c1", "s1")).as_deref(), Some("c1"));
-        assert_eq!(code(understood("4/0Abc", "s1")).as_deref(), Some("4/0Abc"));
+        for alone in ["4/0A+bc", "4%2F0A%2Bbc"] {
+            assert_eq!(code(understood(alone, "s1")).as_deref(), Some("4/0A+bc"));
+        }
         for bad in ["", "two words", "http://127.0.0.1:7429/", "http://127.0.0.1:7429/?state=s2&code=c1"] {
             assert!(understood(bad, "s1").is_none(), "{bad}");
         }
@@ -235,8 +210,8 @@ mod tests {
 
     #[test]
     fn percent_signs_that_mean_nothing_stay() {
-        assert_eq!(plain("100%&a%2"), "100%&a%2");
-        assert_eq!(plain("%E2%82%AC"), "€");
+        assert_eq!(code(read("state=s1&code=100%&a%2", "s1")).as_deref(), Some("100%"));
+        assert_eq!(code(read("state=s1&code=%E2%82%AC", "s1")).as_deref(), Some("€"));
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! Takes a request with a valid token, gives what the real service would. Promise: a missing label, message or
 //! draft is an error as at the real service, never ignored.
 
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::mailbox::{EmulatedMailbox, MailboxHistoryEntry};
-use super::{EmulatorRequest, EmulatorResponse, drafts, plain};
+use super::{EmulatorRequest, EmulatorResponse, drafts};
 
 const ME: &str = "/gmail/v1/users/me/";
 
@@ -27,7 +28,7 @@ pub fn kind(ask: &EmulatorRequest) -> String {
 /// Answers a request.
 pub fn answer(mailbox: &mut EmulatedMailbox, ask: &EmulatorRequest, now: i64) -> EmulatorResponse {
     let Some(rest) = ask.path.strip_prefix(ME) else { return not_found() };
-    let parts: Vec<String> = rest.split('/').map(plain).collect();
+    let parts = path_parts(rest);
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let body: Value = serde_json::from_slice(&ask.body).unwrap_or_default();
     let form = one(ask, "format").unwrap_or("full");
@@ -77,6 +78,11 @@ pub fn answer(mailbox: &mut EmulatedMailbox, ask: &EmulatorRequest, now: i64) ->
         ("DELETE", ["drafts", id]) => drafts::delete(mailbox, id),
         _ => not_found(),
     }
+}
+
+/// The parts of a path, decoded. A `+` is a plus sign there, unlike in a query.
+pub(super) fn path_parts(rest: &str) -> Vec<String> {
+    rest.split('/').map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned()).collect()
 }
 
 fn not_found() -> EmulatorResponse {

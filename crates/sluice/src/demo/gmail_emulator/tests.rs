@@ -492,3 +492,8 @@ fn a_print_is_of_the_labels_that_the_write_moves_and_nothing_else() {
     world.upstream.as_owner(|mailbox, _| assert!(mailbox.relabel(&id, &[], &["INBOX".into()]).is_some()));
     assert_ne!(first, print(&mut world), "the owner moved it");
 }
+
+#[test]
+fn a_plus_in_a_path_is_a_plus() {
+    assert_eq!(super::api::path_parts("messages/a+b%2Fc%20d"), ["messages", "a+b/c d"]);
+}

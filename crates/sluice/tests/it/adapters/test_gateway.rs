@@ -7,18 +7,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use sluice_config::{Config, ConfigContext};
 use sluice_core::ids::{KeyId, RequestId};
-use sluice_core::{Actor, AgentName, HoldId, Millis, PersonName, ServiceName, UtcMillis};
-use sluice_gateway::config::{Config, ConfigContext};
-use sluice_gateway::connections::{ConnectServiceParams, ServiceConnections, ServiceEndpoints};
+use sluice_core::{Actor, AgentName, GatewayDeps, HoldId, Millis, PersonName, ServiceName, UtcMillis};
+use sluice_egress::oauth::ServiceEndpoints;
+use sluice_egress::vault::{NewSecretValue, SecretValue};
+use sluice_gateway::Gateway;
 use sluice_gateway::corridor::{self, CallOutcome};
 use sluice_gateway::keys::{KeyToken, TokenKind};
-use sluice_gateway::loops::{self, release::ReleaseLoop};
-use sluice_gateway::open::{GatewayDeps, open};
-use sluice_gateway::rooms::identity::{CallOptions, CallRequest, visitor};
-use sluice_gateway::vault::{NewSecretValue, SecretValue};
-use sluice_gateway::workers::WorkerProgram;
-use sluice_gateway::{CallError, Gateway};
+use sluice_gateway::loops;
+use sluice_gateway::loops::release::ReleaseLoop;
+use sluice_gateway::open::open;
+use sluice_gateway::rooms::identity::{CallOptions, CallRequest, principal};
+use sluice_services::CallError;
+use sluice_services::connections::{ConnectServiceParams, ServiceConnections};
+use sluice_services::workers::WorkerProgram;
 use sluice_store::{AccessKeyKind, IssueKey};
 use sluice_testkit::clock::ManualClock;
 use sluice_testkit::ids::SeededEntropy;
@@ -275,9 +278,9 @@ impl AdapterTestGateway {
     pub async fn call(&self, capability: &str, arguments: Value) -> Result<CallOutcome, CallError> {
         let wish = json!({"capability": capability, "arguments": arguments, "wait_ms": 0});
         let wish: CallOptions = serde_json::from_value(wish).unwrap();
-        let visitor = visitor(&self.gw, &self.agent_key)?;
+        let principal = principal(&self.gw, &self.agent_key)?;
         let request = RequestId::from_bits(self.world.ids.mint());
-        corridor::walk(&self.gw, CallRequest { visitor, door: "test", request, session: None, wish }).await
+        corridor::walk(&self.gw, CallRequest { principal, door: "test", request, session: None, wish }).await
     }
 
     /// What a read gives.

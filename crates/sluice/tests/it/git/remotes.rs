@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use sluice_core::Millis;
+use sluice_egress::vault::{NewSecretValue, SecretScope, SecretValue};
 use sluice_gateway::rooms::rollback;
-use sluice_gateway::vault::{NewSecretValue, SecretScope, SecretValue};
 
 use super::test_gateway::{FREE, GitTestGateway, ana, git, has_git, repository};
 

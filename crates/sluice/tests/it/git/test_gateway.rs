@@ -5,19 +5,21 @@ use std::process::Command;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use sluice_config::{Config, ConfigContext};
 use sluice_core::approval::ApprovalAnswer as Yes;
 use sluice_core::hold::Hold;
 use sluice_core::ids::{KeyId, RequestId};
-use sluice_core::{Actor, AgentName, ApprovalId, HoldId, Millis, PersonName, UtcMillis};
-use sluice_gateway::config::{Config, ConfigContext};
+use sluice_core::{Actor, AgentName, ApprovalId, GatewayDeps, HoldId, Millis, PersonName, UtcMillis};
+use sluice_gateway::Gateway;
 use sluice_gateway::corridor::{self, CallOutcome};
 use sluice_gateway::gate::deciding::{self, ApprovalRequest, DecisionSource};
 use sluice_gateway::keys::{KeyToken, TokenKind};
-use sluice_gateway::loops::{self, release::ReleaseLoop};
-use sluice_gateway::open::{GatewayDeps, open};
-use sluice_gateway::rooms::identity::{CallOptions, CallRequest, visitor};
-use sluice_gateway::workers::WorkerProgram;
-use sluice_gateway::{CallError, Gateway};
+use sluice_gateway::loops;
+use sluice_gateway::loops::release::ReleaseLoop;
+use sluice_gateway::open::open;
+use sluice_gateway::rooms::identity::{CallOptions, CallRequest, principal};
+use sluice_services::CallError;
+use sluice_services::workers::WorkerProgram;
 use sluice_store::{AccessKeyKind, ApprovalRuling, IssueKey};
 use sluice_testkit::clock::ManualClock;
 use sluice_testkit::ids::SeededEntropy;
@@ -141,9 +143,9 @@ impl GitTestGateway {
     async fn call_as(&self, key: &str, capability: &str, arguments: Value) -> Result<CallOutcome, CallError> {
         let wish = json!({"capability": capability, "arguments": arguments, "wait_ms": 0, "allow_duplicate": true});
         let wish: CallOptions = serde_json::from_value(wish).unwrap();
-        let visitor = visitor(&self.gw, key)?;
+        let principal = principal(&self.gw, key)?;
         let request = RequestId::from_bits(self.world.ids.mint());
-        corridor::walk(&self.gw, CallRequest { visitor, door: "test", request, session: None, wish }).await
+        corridor::walk(&self.gw, CallRequest { principal, door: "test", request, session: None, wish }).await
     }
 
     /// What a read gives.

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use sluice_core::Millis;
-use sluice_gateway::channels::rendering;
 use sluice_gateway::corridor::CallOutcome;
 use sluice_gateway::gate::deciding::ApprovalRequest;
+use sluice_gateway::gate::rendering;
 
 use super::test_gateway::{GmailTestGateway, gmail};
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 use sluice_core::Millis;
 use sluice_core::refusal::Code;
-use sluice_gateway::doors::http::views::failing::{FailureAudience, failing};
+use sluice_services::failing::{FailureAudience, failing};
 use sluice_store::{AlertFilter, MessageSeverity};
 
 use super::test_gateway::{GmailTestGateway, gmail};

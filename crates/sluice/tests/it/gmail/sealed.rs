@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use sluice_gateway::connections::ServiceConnections;
+use sluice_services::connections::ServiceConnections;
 
 use super::test_gateway::{GmailTestGateway, ana, gmail};
 

@@ -4,7 +4,7 @@ use serde_json::json;
 use sluice_core::Millis;
 use sluice_core::connection::ConnectionStep;
 use sluice_core::ids::MessageId;
-use sluice_gateway::connections::ServiceConnections;
+use sluice_services::connections::ServiceConnections;
 use sluice_store::MoveConnection;
 
 use super::test_gateway::{GmailTestGateway, ana, gmail};

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 use sluice_core::ids::{MessageId, RollbackId};
 use sluice_core::{ApprovalId, HoldId, Millis};
-use sluice_gateway::services::{CompletedWrite, PreparedWrite};
+use sluice_services::{CompletedWrite, PreparedWrite};
 use sluice_store::{
     ArmWrite, AttemptOutcome, ClaimDueWrites, ClaimItem, FinishAttempt, PolicyRecheck, StateBeforeWrite,
     WriteClaimOutcome,

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sluice_core::Millis;
+use sluice_core::{BoxedFuture, Millis};
 use sluice_gateway::channels::email::EmailChannel;
 use sluice_gateway::channels::mail_auth::{TxtLookupError, TxtResolver};
 use sluice_gateway::channels::{Channel as _, ChannelError};
-use sluice_gateway::services::BoxedFuture;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;

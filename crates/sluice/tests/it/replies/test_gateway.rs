@@ -4,19 +4,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use sluice_config::{Config, ConfigContext};
 use sluice_core::ids::{KeyId, MessageId, RequestId, SecretName};
-use sluice_core::{Actor, AgentName, ApprovalId, Clock as _, Entropy as _, Millis, PersonName, ServiceName, UtcMillis};
-use sluice_gateway::Gateway;
+use sluice_core::{
+    Actor, AgentName, ApprovalId, Clock as _, Entropy as _, GatewayDeps, Millis, PersonName, ServiceName, UtcMillis,
+};
+use sluice_egress::vault::{NewSecretValue, SecretScope, SecretValue};
 use sluice_gateway::channels::Channel;
 use sluice_gateway::channels::email::EmailChannel;
-use sluice_gateway::config::{Config, ConfigContext};
-use sluice_gateway::corridor;
 use sluice_gateway::keys::{KeyToken, TokenKind};
-use sluice_gateway::loops::{self, outbox::OutboxLoop};
-use sluice_gateway::open::{GatewayDeps, open};
-use sluice_gateway::rooms::identity::{CallOptions, CallRequest, visitor};
-use sluice_gateway::vault::{NewSecretValue, SecretScope, SecretValue};
-use sluice_gateway::workers::WorkerProgram;
+use sluice_gateway::loops;
+use sluice_gateway::loops::outbox::OutboxLoop;
+use sluice_gateway::open::open;
+use sluice_gateway::rooms::identity::{CallOptions, CallRequest, principal};
+use sluice_gateway::{Gateway, corridor};
+use sluice_services::workers::WorkerProgram;
 use sluice_store::{AccessKeyKind, AlertFilter, ClientApprovalRequest, IssueKey, SubmitClientRequest};
 use sluice_testkit::clock::ManualClock;
 use sluice_testkit::ids::SeededEntropy;
@@ -175,9 +177,9 @@ impl RepliesTestGateway {
     pub async fn ask_for(&mut self, capability: &str, arguments: Value) -> ApprovalTestMessage {
         let wish = json!({"capability": capability, "arguments": arguments, "wait_ms": 0});
         let wish: CallOptions = serde_json::from_value(wish).unwrap();
-        let visitor = visitor(&self.gw, &self.agent_key).unwrap();
+        let principal = principal(&self.gw, &self.agent_key).unwrap();
         let request = RequestId::from_bits(self.world.ids.mint());
-        corridor::walk(&self.gw, CallRequest { visitor, door: "test", request, session: None, wish }).await.unwrap();
+        corridor::walk(&self.gw, CallRequest { principal, door: "test", request, session: None, wish }).await.unwrap();
         self.letter("Approve?").await
     }
 

@@ -207,7 +207,7 @@ async fn what_is_above_the_ceiling_of_mail_is_not_approved_by_mail() {
     );
     let letter = house.ask_for("alerts.send", serde_json::json!({"message": "lunch", "severity": "info"})).await;
     let risk = sluice_gateway::gate::deciding::ApprovalRequest::read(&house.gw, letter.approval).await.unwrap().risk();
-    assert_eq!(risk, sluice_gateway::config::Risk::Medium);
+    assert_eq!(risk, sluice_config::Risk::Medium);
     house.send(&house.reply(&letter, "1"));
     house.look().await;
     assert_eq!(house.state(letter.approval).await, "pending", "it is above the ceiling");

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use sluice_adapters::net::{Net, NetError, NetPhase, NetRequest, NetResponse};
+use sluice_adapters::net::{ExchangePhase, Net, NetError, NetRequest, NetResponse};
 use sluice_core::UtcMillis;
 use sluice_testkit::clock::ManualClock;
 
@@ -87,7 +87,7 @@ impl EmulatorConnection {
         headers: &[(String, String)],
         body: &[u8],
     ) -> Result<NetResponse, NetError> {
-        let mut stream = TcpStream::connect(self.address).map_err(|_| NetError::Broken(NetPhase::Connect))?;
+        let mut stream = TcpStream::connect(self.address).map_err(|_| NetError::Broken(ExchangePhase::Connect))?;
         let mut head = format!(
             "{method} {path} HTTP/1.0\r\nhost: upstream\r\nauthorization: Bearer {}\r\nconnection: close\r\ncontent-length: {}\r\n",
             self.token,
@@ -97,11 +97,11 @@ impl EmulatorConnection {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         head.push_str("\r\n");
-        stream.write_all(head.as_bytes()).map_err(|_| NetError::Broken(NetPhase::After))?;
-        stream.write_all(body).map_err(|_| NetError::Broken(NetPhase::After))?;
+        stream.write_all(head.as_bytes()).map_err(|_| NetError::Broken(ExchangePhase::BeforeFirstByte))?;
+        stream.write_all(body).map_err(|_| NetError::Broken(ExchangePhase::BeforeFirstByte))?;
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).map_err(|_| NetError::Broken(NetPhase::Reply))?;
-        read(&answer).ok_or(NetError::Broken(NetPhase::Reply))
+        stream.read_to_end(&mut answer).map_err(|_| NetError::Broken(ExchangePhase::Reply))?;
+        read(&answer).ok_or(NetError::Broken(ExchangePhase::Reply))
     }
 }
 

@@ -1,0 +1,504 @@
+//! OAuth 2: a person grants the gateway access to an account; the gateway keeps the grant and can revoke it.
+//!
+//! Takes the addresses of a provider and the client id; gives a link for the person, keeps the tokens in the vault,
+//! renews them before they expire, and revokes them. Only the authorization code flow with PKCE (S256) and a loopback
+//! redirect. Promise: a link works once, for ten minutes, with its own state and verifier; a token is only in the vault
+//! or on its way to the provider, and in no log, error or answer; if many callers need a fresh token at once, one of
+//! them requests it; a request that the provider refuses is made once and then left to a person.
+
+mod error;
+mod keep;
+mod pending;
+mod provider;
+mod refresh;
+mod token;
+mod token_state;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use sluice_config::network::EgressConnection;
+use sluice_core::ids::{ConnectionName, SecretName};
+use sluice_core::{Actor, Clock, Entropy, GatewayDeps, Millis, ServiceName};
+use sluice_store::Store;
+use tokio::sync::{OwnedMutexGuard, oneshot};
+use tokio::task::JoinSet;
+
+use crate::vault::{NewSecretValue, SecretScope, SecretUse, SecretValue, Vault, VaultError};
+use crate::{Egress, ProviderForm};
+
+pub use error::{OauthError, OauthErrorCode};
+pub use pending::AuthorizationLink;
+pub use provider::{OauthProvider, redirect_is_loopback};
+pub use refresh::{CredentialRefreshError, CredentialRefresher, ServiceEndpoints};
+
+use pending::AuthorizationTable;
+use token::{GrantedTokens, TokenEndpointOutcome};
+use token_state::{TokenStanding, TokenState};
+
+/// The name under which the vault records the use of a refresh token.
+pub const CAPABILITY: &str = "oauth.token";
+/// The kind of a token that is renewed regularly: a renewal ends no job that holds the previous token.
+pub const ACCESS_KIND: &str = "access_token";
+/// How long the leak scan still looks for a replaced access token.
+const OVERLAP: Millis = Millis::from_hours(1);
+
+/// The answer of the provider, as the person's browser returned it.
+#[allow(missing_debug_implementations, reason = "it holds a code")]
+pub struct OauthCallback {
+    /// The state of the link that it answers.
+    pub state: String,
+    /// The authorization code.
+    pub code: SecretValue,
+    /// The issuer, if the provider names itself.
+    pub issuer: Option<String>,
+}
+
+/// The result of a granted access.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantedScopes {
+    /// The scopes, as the provider names them.
+    pub scopes: Vec<String>,
+}
+
+/// The result of revoking a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrantRevocation {
+    /// The provider has revoked it.
+    Taken,
+    /// There was nothing to revoke.
+    Nothing,
+    /// The provider could not be reached or did not confirm; the gateway's tokens are destroyed anyway.
+    Unheard,
+}
+
+impl GrantRevocation {
+    /// The result as text.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Taken => "revoked",
+            Self::Nothing => "nothing to revoke",
+            Self::Unheard => "not confirmed by the provider",
+        }
+    }
+}
+
+/// Why there is no fresh token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FreshTokenError {
+    /// A person has to connect again.
+    NeedsReauth,
+    /// The provider cannot be reached at present.
+    Later,
+}
+
+/// All grants of one gateway.
+pub struct OauthGrants {
+    inner: Arc<OauthGrantsInner>,
+    /// Renewals in progress: a caller that gives up does not interrupt one between the provider's answer and the vault.
+    running: Mutex<JoinSet<()>>,
+}
+
+struct OauthGrantsInner {
+    vault: Arc<Vault>,
+    egress: Arc<Egress>,
+    store: Arc<Store>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    providers: RwLock<HashMap<ServiceName, Arc<OauthProvider>>>,
+    pending: Mutex<AuthorizationTable>,
+    lived: Mutex<HashMap<ServiceName, Arc<tokio::sync::Mutex<TokenState>>>>,
+}
+
+impl std::fmt::Debug for OauthGrants {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Oauth")
+    }
+}
+
+impl OauthGrants {
+    /// All grants, kept in this vault and renewed through this egress.
+    #[must_use]
+    pub fn new(store: Arc<Store>, vault: Arc<Vault>, egress: Arc<Egress>, world: &GatewayDeps) -> Self {
+        let inner = OauthGrantsInner {
+            vault,
+            egress,
+            store,
+            clock: Arc::clone(&world.clock),
+            entropy: Arc::clone(&world.entropy),
+            providers: RwLock::default(),
+            pending: Mutex::default(),
+            lived: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner), running: Mutex::default() }
+    }
+
+    /// Sets the provider of a service, and opens the connection to it.
+    ///
+    /// # Errors
+    /// When an address of the provider is not valid.
+    pub fn configure(&self, service: ServiceName, provider: OauthProvider) -> Result<(), OauthError> {
+        self.inner.egress.open(provider.way_out(&service)?);
+        let mut all = self.inner.providers.write();
+        all.insert(service, Arc::new(provider));
+        Ok(())
+    }
+
+    /// Whether a provider grants access to this service.
+    #[must_use]
+    pub fn knows(&self, service: &ServiceName) -> bool {
+        self.inner.provider(service).is_ok()
+    }
+
+    /// Makes a link for a person, which works once and for a short time.
+    ///
+    /// # Errors
+    /// When the service has no provider, or the redirect does not lead to the person's own machine.
+    pub fn begin(&self, service: &ServiceName, redirect: &str) -> Result<AuthorizationLink, OauthError> {
+        let provider = self.inner.provider(service)?;
+        if !redirect_is_loopback(redirect) {
+            return Err(OauthError::Redirect);
+        }
+        let now = self.inner.clock.now();
+        let mut pending = self.inner.pending.lock();
+        pending.begin(service, &provider, redirect, (self.inner.entropy.as_ref(), now))
+    }
+
+    /// Exchanges the code from the browser for tokens, and keeps them.
+    ///
+    /// # Errors
+    /// When it answers no open link, the provider refuses it, or not all required scopes were granted.
+    pub async fn finish(
+        &self,
+        service: &ServiceName,
+        returned: OauthCallback,
+        by: Actor,
+    ) -> Result<GrantedScopes, OauthError> {
+        let inner = &self.inner;
+        let provider = inner.provider(service)?;
+        let begun = {
+            let mut pending = inner.pending.lock();
+            pending.take(service, &returned.state, inner.clock.now()).ok_or(OauthError::State)?
+        };
+        // SECURITY: a code from another provider must not be redeemed at this one (RFC 9207).
+        if let (Some(wanted), Some(said)) = (&provider.issuer, &returned.issuer)
+            && wanted != said
+        {
+            return Err(OauthError::State);
+        }
+        let mut lived = inner.lived(service).lock_owned().await;
+        let client = inner.client_secret(service, &provider, &by).await?;
+        let form = token::redeem(&provider, &begun, &returned.code, client.as_ref());
+        let granted = match inner.ask(service, &provider.token, &form).await? {
+            TokenEndpointOutcome::Granted(granted) => granted,
+            TokenEndpointOutcome::Denied(denied) => return Err(OauthError::Refused(denied)),
+            TokenEndpointOutcome::Nothing => return Err(OauthError::Garbled),
+        };
+        let Some(refresh) = &granted.refresh else { return Err(OauthError::NotOffline) };
+        let missing = provider.missing(granted.scope.as_deref());
+        if !missing.is_empty() {
+            // A partial grant is not kept: it is revoked, if the provider cooperates.
+            let _told = inner.give_back(service, &provider, refresh, &by).await;
+            return Err(OauthError::Scope(missing));
+        }
+        inner.keep(service, &provider, &granted, &by).await?;
+        lived.mark_renewed(inner.clock.now(), granted.lasts);
+        let scopes = granted.scope.map_or_else(|| provider.scopes.clone(), |scope| provider::words(&scope));
+        Ok(GrantedScopes { scopes })
+    }
+
+    /// Makes sure that the access token in the vault is valid for some time.
+    ///
+    /// # Errors
+    /// When a person has to connect again, or the provider cannot be reached.
+    pub async fn ensure_fresh(&self, service: &ServiceName) -> Result<(), FreshTokenError> {
+        let lived = self.inner.lived(service).lock_owned().await;
+        match lived.standing(self.inner.clock.now()) {
+            TokenStanding::Fresh => return Ok(()),
+            TokenStanding::Refused => return Err(FreshTokenError::NeedsReauth),
+            TokenStanding::NotYet => return Err(FreshTokenError::Later),
+            TokenStanding::Renew => {}
+        }
+        let (tell, told) = oneshot::channel();
+        let (inner, name) = (Arc::clone(&self.inner), service.clone());
+        {
+            let mut running = self.running.lock();
+            while running.try_join_next().is_some() {}
+            running.spawn(async move {
+                let outcome = inner.renew(&name, lived).await;
+                // The caller may be gone; the token is in the vault in any case.
+                let _heard = tell.send(outcome);
+            });
+        }
+        told.await.unwrap_or(Err(FreshTokenError::Later))
+    }
+
+    /// Notes that the service refused the access token before it expired: the token counts as expired, unless it was
+    /// renewed a moment ago.
+    pub async fn mark_rejected(&self, service: &ServiceName) {
+        let now = self.inner.clock.now();
+        self.inner.lived(service).lock_owned().await.mark_rejected(now);
+    }
+
+    /// Allows a refused renewal to be tried again, after a person has looked at it.
+    pub async fn forgive(&self, service: &ServiceName) {
+        *self.inner.lived(service).lock_owned().await = TokenState::default();
+    }
+
+    /// The state of a grant: `fresh`, `unknown` or `needs_reauth`; nothing if no provider grants one.
+    pub async fn standing(&self, service: &ServiceName) -> Option<&'static str> {
+        self.inner.provider(service).ok()?;
+        let lived = self.inner.lived(service).lock_owned().await;
+        Some(match lived.standing(self.inner.clock.now()) {
+            TokenStanding::Fresh => "fresh",
+            TokenStanding::Refused => "needs_reauth",
+            TokenStanding::NotYet | TokenStanding::Renew => "unknown",
+        })
+    }
+
+    /// Revokes a grant: at the provider, if it cooperates, and in the vault in any case.
+    ///
+    /// # Errors
+    /// When the vault cannot destroy the tokens.
+    pub async fn revoke(&self, service: &ServiceName, by: &Actor) -> Result<GrantRevocation, OauthError> {
+        let inner = &self.inner;
+        let provider = inner.provider(service)?;
+        inner.pending.lock().forget(service);
+        let mut lived = inner.lived(service).lock_owned().await;
+        let told = match inner.take(service, &provider, by).await {
+            Ok(refresh) => inner.give_back(service, &provider, &refresh, by).await,
+            Err(OauthError::Vault(VaultError::Unknown)) => GrantRevocation::Nothing,
+            Err(_) => GrantRevocation::Unheard,
+        };
+        for name in [refresh_name(service)?, access_name(service)?] {
+            match inner.vault.revoke(&name, by.clone()).await {
+                Ok(()) | Err(VaultError::Unknown) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        inner.egress.refresh().await.map_err(VaultError::from)?;
+        *lived = TokenState::default();
+        Ok(told)
+    }
+
+    /// Keeps the client secret for a provider.
+    ///
+    /// # Errors
+    /// When the vault refuses it.
+    pub async fn keep_client_secret(
+        &self,
+        service: &ServiceName,
+        value: SecretValue,
+        by: Actor,
+    ) -> Result<(), OauthError> {
+        let provider = self.inner.provider(service)?;
+        let scope = SecretScope::new(vec![CAPABILITY.into()], &provider.own_hosts()?).map_err(VaultError::Wrong)?;
+        let new = NewSecretValue { value, kind: Some("other".into()), scope: Some(scope), overlap: Millis::ZERO };
+        self.inner.vault.set(&client_name(service)?, new, by).await?;
+        self.inner.egress.refresh().await.map_err(VaultError::from)?;
+        Ok(())
+    }
+}
+
+impl OauthGrantsInner {
+    fn provider(&self, service: &ServiceName) -> Result<Arc<OauthProvider>, OauthError> {
+        let all = self.providers.read();
+        all.get(service).cloned().ok_or(OauthError::Unknown)
+    }
+
+    fn lived(&self, service: &ServiceName) -> Arc<tokio::sync::Mutex<TokenState>> {
+        let mut all = self.lived.lock();
+        Arc::clone(all.entry(service.clone()).or_default())
+    }
+
+    fn node(&self) -> Actor {
+        Actor::Node(self.store.node().clone())
+    }
+
+    /// One renewal. The guard is held until the result is in the vault.
+    async fn renew(
+        &self,
+        service: &ServiceName,
+        mut lived: OwnedMutexGuard<TokenState>,
+    ) -> Result<(), FreshTokenError> {
+        let outcome = self.renewed(service).await;
+        let now = self.clock.now();
+        match outcome {
+            Ok(lasts) => {
+                lived.mark_renewed(now, lasts);
+                Ok(())
+            }
+            Err(OauthError::Refused(denied)) => {
+                lived.mark_refused();
+                tracing::warn!("{service} must be connected again: the provider answered {}", denied.as_str());
+                Err(FreshTokenError::NeedsReauth)
+            }
+            Err(OauthError::Unknown | OauthError::Vault(VaultError::Unknown)) => {
+                lived.mark_refused();
+                Err(FreshTokenError::NeedsReauth)
+            }
+            Err(no) => {
+                tracing::warn!("the access to {service} could not be renewed yet: {no}");
+                // A token that is still valid is used until it expires, even while the provider fails.
+                if lived.mark_failed(now) { Ok(()) } else { Err(FreshTokenError::Later) }
+            }
+        }
+    }
+
+    async fn renewed(&self, service: &ServiceName) -> Result<Millis, OauthError> {
+        let (provider, by) = (self.provider(service)?, self.node());
+        let before = self.version(service).await?;
+        let refresh = self.take(service, &provider, &by).await?;
+        let client = self.client_secret(service, &provider, &by).await?;
+        let form = token::renew(&provider, &refresh, client.as_ref());
+        match self.ask(service, &provider.token, &form).await? {
+            TokenEndpointOutcome::Granted(granted) => {
+                self.keep(service, &provider, &granted, &by).await?;
+                Ok(granted.lasts)
+            }
+            // Another node was faster, and the provider issues each refresh token once: this node uses the tokens of
+            // the other one.
+            TokenEndpointOutcome::Denied(_) if self.version(service).await? != before => Err(OauthError::Garbled),
+            TokenEndpointOutcome::Denied(denied) => Err(OauthError::Refused(denied)),
+            TokenEndpointOutcome::Nothing => Err(OauthError::Garbled),
+        }
+    }
+
+    /// The version of the refresh token in the vault.
+    async fn version(&self, service: &ServiceName) -> Result<u64, OauthError> {
+        Ok(self.vault.show(&refresh_name(service)?).await?.version)
+    }
+
+    async fn take(
+        &self,
+        service: &ServiceName,
+        provider: &OauthProvider,
+        by: &Actor,
+    ) -> Result<SecretValue, OauthError> {
+        self.taken(&refresh_name(service)?, service, provider, by).await
+    }
+
+    /// The client secret for a provider; nothing if it needs none.
+    async fn client_secret(
+        &self,
+        service: &ServiceName,
+        provider: &OauthProvider,
+        by: &Actor,
+    ) -> Result<Option<SecretValue>, OauthError> {
+        match self.taken(&client_name(service)?, service, provider, by).await {
+            Ok(secret) => Ok(Some(secret)),
+            Err(OauthError::Vault(VaultError::Unknown)) => Ok(None),
+            Err(no) => Err(no),
+        }
+    }
+
+    async fn taken(
+        &self,
+        name: &SecretName,
+        service: &ServiceName,
+        provider: &OauthProvider,
+        by: &Actor,
+    ) -> Result<SecretValue, OauthError> {
+        let (connection, hosts) = (way_name(service)?, provider.own_hosts()?);
+        let wanted = SecretUse { capability: CAPABILITY, connection: &connection, hosts: &hosts, by: by.clone() };
+        Ok(self.vault.take(name, &wanted).await?)
+    }
+
+    /// Puts the granted tokens into the vault: the refresh token first, so that it is not lost.
+    async fn keep(
+        &self,
+        service: &ServiceName,
+        provider: &OauthProvider,
+        granted: &GrantedTokens,
+        by: &Actor,
+    ) -> Result<(), OauthError> {
+        let wrong = |why: String| OauthError::Vault(VaultError::Wrong(why));
+        if let Some(refresh) = &granted.refresh {
+            let scope = SecretScope::new(vec![CAPABILITY.into()], &provider.own_hosts()?).map_err(wrong)?;
+            let new = NewSecretValue {
+                value: SecretValue::new(refresh.expose().to_vec()),
+                kind: Some("oauth_token".into()),
+                scope: Some(scope),
+                overlap: Millis::ZERO,
+            };
+            self.vault.set(&refresh_name(service)?, new, by.clone()).await?;
+        }
+        let scope = SecretScope::new(provider.capabilities.clone(), &provider.api_hosts).map_err(wrong)?;
+        let value = SecretValue::new(granted.access.expose().to_vec());
+        let new = NewSecretValue { value, kind: Some(ACCESS_KIND.into()), scope: Some(scope), overlap: OVERLAP };
+        self.vault.set(&access_name(service)?, new, by.clone()).await?;
+        // From here on the leak scan looks for the new token.
+        self.egress.refresh().await.map_err(VaultError::from)?;
+        Ok(())
+    }
+
+    async fn give_back(
+        &self,
+        service: &ServiceName,
+        provider: &OauthProvider,
+        refresh: &SecretValue,
+        by: &Actor,
+    ) -> GrantRevocation {
+        let Some(url) = &provider.revoke else { return GrantRevocation::Unheard };
+        let Ok(client) = self.client_secret(service, provider, by).await else { return GrantRevocation::Unheard };
+        match self.post(service, url, &token::give_back(provider, refresh, client.as_ref())).await {
+            Ok(answer) if token::is_taken_back(&answer) => GrantRevocation::Taken,
+            Ok(_) | Err(_) => GrantRevocation::Unheard,
+        }
+    }
+
+    async fn ask(
+        &self,
+        service: &ServiceName,
+        url: &str,
+        form: &[token::OauthFormField<'_>],
+    ) -> Result<TokenEndpointOutcome, OauthError> {
+        Ok(token::parse_response(&self.post(service, url, form).await?))
+    }
+
+    async fn post(
+        &self,
+        service: &ServiceName,
+        url: &str,
+        fields: &[token::OauthFormField<'_>],
+    ) -> Result<crate::EgressResponse, OauthError> {
+        let connection: Arc<EgressConnection> =
+            self.egress.connection(&way_name(service)?).ok_or(OauthError::Unknown)?;
+        Ok(self.egress.submit(&connection, ProviderForm { url, fields }).await?)
+    }
+}
+
+/// The name of the egress connection to a provider.
+fn way_name(service: &ServiceName) -> Result<ConnectionName, OauthError> {
+    ConnectionName::new(format!("oauth.{service}")).map_err(|_| OauthError::Unknown)
+}
+
+fn secret_name(service: &ServiceName, what: &str) -> Result<SecretName, OauthError> {
+    SecretName::new(format!("service/{service}/{what}")).map_err(|_| OauthError::Unknown)
+}
+
+/// The vault name of the refresh token.
+///
+/// # Errors
+/// When the name of the service does not fit a secret name.
+pub fn refresh_name(service: &ServiceName) -> Result<SecretName, OauthError> {
+    secret_name(service, "oauth")
+}
+
+/// The vault name of the access token, which egress adds to requests.
+///
+/// # Errors
+/// When the name of the service does not fit a secret name.
+pub fn access_name(service: &ServiceName) -> Result<SecretName, OauthError> {
+    secret_name(service, "access")
+}
+
+/// The vault name of the client secret.
+///
+/// # Errors
+/// When the name of the service does not fit a secret name.
+pub fn client_name(service: &ServiceName) -> Result<SecretName, OauthError> {
+    secret_name(service, "client")
+}
