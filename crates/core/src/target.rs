@@ -8,7 +8,6 @@ mod find;
 pub(crate) mod naming;
 mod values;
 
-use std::collections::HashSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -219,10 +218,10 @@ impl TextValueHashes {
     /// The values of a text.
     #[must_use]
     pub fn of(text: &str, session: u128) -> Self {
-        let text = TextValues::new(text);
-        let forms: HashSet<&str> = text.all().collect();
-        let mut numbers: Vec<u64> = forms.into_iter().map(|form| number(form, session)).collect();
+        let mut numbers = Vec::new();
+        values::visit_spellings(text, |form| numbers.push(number(form, session)));
         numbers.sort_unstable();
+        numbers.dedup();
         numbers.truncate(MET);
         Self(numbers)
     }

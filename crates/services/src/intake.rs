@@ -35,6 +35,8 @@ use sluice_egress::vault::Vault;
 const SUSPECT: u32 = 500;
 /// The longest name of a source or an author.
 const NAME: usize = 200;
+/// From this length on, the values of a text are found on a thread of their own.
+const LONG_TEXT: usize = 16 << 10;
 /// The separator between an item and the text that came with it, in what is kept for people.
 const BESIDE: &str = "--- beside it ---";
 
@@ -243,7 +245,7 @@ impl Intake {
         }
         if let (Some(session), Some(reader)) = (session, &item.reader) {
             let source = format!("{}: {}", item.service, cut(&item.source));
-            self.observe(session, reader, source, &shown(item, &cleaned)).await?;
+            self.observe(session, reader, source, shown(item, &cleaned)).await?;
         }
         Ok(IntakeOutcome::Clean(cleaned))
     }
@@ -314,7 +316,7 @@ impl Intake {
             return Ok(());
         }
         let session = self.session_of(reader).await?;
-        self.observe(session, reader, cut(source), &text).await
+        self.observe(session, reader, cut(source), text).await
     }
 
     async fn observe(
@@ -322,9 +324,16 @@ impl Intake {
         session: SessionId,
         reader: &ContentRecipient,
         source: String,
-        text: &str,
+        text: String,
     ) -> Result<(), Refusal> {
-        let met = TextValueHashes::of(text, session.bits());
+        let key = session.bits();
+        // A long text would hold up the other calls of its thread.
+        let met = if text.len() < LONG_TEXT {
+            TextValueHashes::of(&text, key)
+        } else {
+            let hashed = tokio::task::spawn_blocking(move || TextValueHashes::of(&text, key)).await;
+            hashed.map_err(|_| Refusal::new(Code::ContentUnread))?
+        };
         let id = CallId::mint(self.deps.ids.as_ref());
         let observation = SessionObservation { session, id, call: Some(reader.call), source, met };
         match &reader.notes {

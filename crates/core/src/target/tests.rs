@@ -281,4 +281,17 @@ proptest! {
         let Value::Object(map) = json!({"x": &text, "body": &text}) else { unreachable!() };
         let _found = of_unknown(&map);
     }
+
+    #[test]
+    fn a_text_has_the_same_values_whether_or_not_they_are_kept_in_order(
+        words in prop::collection::vec("[a-zA-Z]{1,4}|[0-9]{1,6}|[a-z]{2}@[a-z]{2}\\.de|(www\\.)?[a-z]{2}\\.com/[a,=(]{0,3}|\\PC{1,8}|[$€]?[0-9.,]{1,6}%?", 0..24),
+        blank in "[ \n\t]{1,2}",
+    ) {
+        let text = words.join(&blank);
+        let kept = TextValues::new(&text);
+        let mut visited = std::collections::BTreeSet::new();
+        values::visit_spellings(&text, |spelling| { visited.insert(spelling.to_owned()); });
+        let kept: std::collections::BTreeSet<String> = kept.all().map(str::to_owned).collect();
+        prop_assert_eq!(visited, kept);
+    }
 }

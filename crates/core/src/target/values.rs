@@ -4,6 +4,8 @@
 //! marks, with or without the punctuation around it; a shorter piece is never a value. The value of a call is read
 //! exactly: `_ana@corp.example` and `reports*` differ from the values in the text.
 
+use std::collections::HashSet;
+
 /// What separates the parts of any value.
 fn blank(c: char) -> bool {
     c.is_whitespace() || c.is_control()
@@ -83,8 +85,41 @@ impl TextValues {
         }
     }
 
+    #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = &str> {
         self.cuts.iter().flatten().flatten().map(String::as_str)
+    }
+}
+
+/// Visits every spelling of every value of a text: those of [`TextValues`], without their order. A stretch that occurs
+/// again is not cut again, so that a long answer costs little more than its different words.
+pub(super) fn visit_spellings(text: &str, mut visit: impl FnMut(&str)) {
+    let mut seen: HashSet<&str> = HashSet::new();
+    let mut word = String::new();
+    for stretch in text.split(blank).filter(|stretch| !stretch.is_empty()) {
+        if !seen.insert(stretch) {
+            continue;
+        }
+        // Most words have no sign in them, and so one spelling in every cut.
+        if stretch.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            word.clear();
+            word.push_str(stretch);
+            if stretch.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+                word.make_ascii_lowercase();
+            }
+            visit(&word);
+            continue;
+        }
+        let mut visit_piece = |piece: &str| spellings(piece).iter().for_each(|spelling| visit(spelling));
+        visit_piece(stretch);
+        for link in stretch.split(separates).filter(|link| !link.is_empty()) {
+            if link.len() < stretch.len() {
+                visit_piece(link);
+            }
+            for part in parts(link).filter(|part| part.len() < link.len()) {
+                visit_piece(part);
+            }
+        }
     }
 }
 
@@ -204,8 +239,9 @@ const FILES: [&str; 28] = [
 /// Addresses inside a text, where no argument name announces them: mail, links, hosts, accounts, telephone numbers.
 pub(crate) fn addresses(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
+    let mut known: HashSet<String> = HashSet::new();
     let mut note = |part: &str| {
-        if !found.iter().any(|known| known == part) {
+        if known.insert(part.to_owned()) {
             found.push(part.to_owned());
         }
     };
