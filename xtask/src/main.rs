@@ -1,5 +1,5 @@
-//! The recipes of this repository: `cargo xtask check | test | nightly | book | tutorial | bench | eval | train | fuzz |
-//! mcp | accounts | mail | pg`.
+//! The recipes of this repository: `cargo xtask check | test | nightly | book | tutorial | bench | eval | fuzz | mcp |
+//! accounts | mail | pg`.
 //!
 //! Takes a recipe by name; prints the command lines it runs, their output, and a table at the
 //! end. Promise: the last line of `check` and `test` counts every suite, a skipped suite is
@@ -25,7 +25,6 @@ mod report;
 mod scanners;
 mod schemathesis;
 mod tools;
-mod train;
 mod tutorial;
 
 use std::path::Path;
@@ -52,8 +51,6 @@ cargo xtask eval [--corpora DIR] [--misses] recall and false positives of the co
                                      and carrier
 cargo xtask eval --agentdojo [PASS]  AgentDojo's published suites through the real corridor, without a model and with the
                                      detector switched off; PASS: alone, helped, attacked
-cargo xtask train [--check] [--held-out] [--pin] [--corpora DIR] [--explain SOURCE]
-                                     learns the weight of each rule of the detector from pinned inputs
 cargo xtask fuzz --quick             a minute of fuzzing for each parser of untrusted bytes, with the cost counted
 cargo xtask fuzz TARGET [--seconds N] one target; `fuzz/corpus` has a folder for each. --replay: only stored inputs; --costs: and
                                      their cost; --keep: minimise new inputs into `fuzz/corpus`
@@ -92,7 +89,6 @@ fn main() -> ExitCode {
         }
         ["bench", rest @ ..] => bench(rest),
         ["eval", rest @ ..] => eval(rest),
-        ["train", rest @ ..] => train(rest),
         ["fuzz", rest @ ..] => match fuzz::FuzzRun::read(rest) {
             Ok(asked) => fuzz::run(&asked),
             Err(reason) => refuse(&format!("{reason}\n\n{USAGE}")),
@@ -304,17 +300,6 @@ fn eval(words: &[&str]) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
-}
-
-/// Learns the weights of the detector.
-fn train(words: &[&str]) -> ExitCode {
-    let line = train::line(words);
-    println!("$ {line}");
-    match line.status() {
-        Ok(status) if status.success() => ExitCode::SUCCESS,
-        Ok(status) => refuse(&format!("learning ended with {status}")),
-        Err(error) => refuse(&format!("cargo could not be started: {error}")),
-    }
 }
 
 /// The benchmarks are a separate workspace, so that their dependencies are not ours.

@@ -219,7 +219,7 @@ impl Scanner {
             scanner: self,
             scope,
             live,
-            personal: PersonalData { national: scope == LeakScope::Proxy, ..PersonalData::default() },
+            personal: PersonalData::default(),
             report: LeakReport::default(),
             trail: live.trail(),
             told: Vec::new(),
@@ -237,7 +237,6 @@ impl Scanner {
 pub fn describe(id: &str) -> &'static str {
     let own = match id {
         "generic.assigned" => "random value behind the name of a secret",
-        context::NAMED => "random value that its name calls a key, token, secret or credential",
         "generic.vendor" => "random value beside the name of a vendor",
         "generic.password" => "password",
         spoken_passwords::PASSCODE => "passcode of a meeting",
@@ -356,7 +355,7 @@ impl<'a> LeakScan<'a> {
         for place in places {
             let weight = match (self.scope, place.id) {
                 // The parts of an invitation or of a link to a file: a person knows for whom they are meant.
-                (LeakScope::Service, spoken_passwords::PASSCODE | "aws.presigned" | context::NAMED) => LeakWeight::Flag,
+                (LeakScope::Service, spoken_passwords::PASSCODE | "aws.presigned") => LeakWeight::Flag,
                 _ => LeakWeight::Block,
             };
             self.record_match(place, weight, whole, source);

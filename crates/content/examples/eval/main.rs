@@ -11,8 +11,6 @@
 mod carriers;
 #[path = "../../tests/encoders/mod.rs"]
 mod encoders;
-#[path = "../../tests/layouts/mod.rs"]
-mod layouts;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read};

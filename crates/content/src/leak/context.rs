@@ -92,11 +92,6 @@ const HINTS: [&str; 10] = ["key", "token", "secret", "pass", "auth", "login", "p
 
 /// The id of a value with a strong key name.
 const ASSIGNED: &str = "generic.assigned";
-/// The id of a value whose name only suggests a secret: a person decides.
-pub(super) const NAMED: &str = "generic.named";
-/// Words that suggest one, in lower case, and the shortest value that counts.
-const NAMED_BY: [&str; 4] = ["key", "token", "secret", "credential"];
-const LEAST_NAMED: usize = 18;
 /// The id of a value near a vendor's name.
 const VENDOR: &str = "generic.vendor";
 /// The id of an Amazon secret, which has no prefix of its own.
@@ -150,9 +145,7 @@ pub(super) fn judge(text: &[u8], start: usize, end: usize) -> Option<LeakMatch<'
             return Some(LeakMatch { id: VENDOR, start, end });
         }
     }
-    let named =
-        NAMED_BY.iter().any(|word| if key.direct { has(&key.name, word) } else { key.name.ends_with(word.as_bytes()) });
-    (random && value.len() >= LEAST_NAMED && named && !key.in_address).then_some(LeakMatch { id: NAMED, start, end })
+    None
 }
 
 /// Whether a vendor's name is in a text as a separate word, also in `vendorKey` and `VENDOR_KEY`.
@@ -333,16 +326,6 @@ mod tests {
         assert_eq!(ids("datadog api key 9f86d081884c7d659a2feaa0c55ad015: use it"), ["generic.vendor"]);
         assert_eq!(ids("mailjet_key: 9f86d081884c7d659a2feaa0c55ad015"), ["generic.assigned"]);
         assert_eq!(ids("sumologic: {\"id\": 1, \"key_v\": \"9f86d081884c7d659a2feaa0c55ad015\"}"), ["generic.vendor"]);
-    }
-
-    #[test]
-    fn a_random_value_whose_name_only_suggests_a_secret_is_one_for_a_person() {
-        for text in
-            ["here is the key q7Rb2kLw9ZtX4vNc8mYp", "tokens: q7Rb2kLw9ZtX4vNc8mYp", "key_data = q7Rb2kLw9ZtX4vNc8mYp"]
-        {
-            assert_eq!(ids(text), ["generic.named"], "{text}");
-        }
-        assert_eq!(ids("the key q7Rb2kLw9ZtX4vNc8"), Vec::<&str>::new(), "too short");
     }
 
     #[test]

@@ -53,10 +53,6 @@ pub(super) enum FormatProof {
     Apart(&'static [&'static str]),
     /// Its base64 must hold a name and a password.
     Pair,
-    /// It must look generated, or be a long run of letters of one case.
-    Unbroken,
-    /// What follows its last colon must not be what manuals write for a password.
-    Login,
 }
 
 /// One row of a table.

@@ -133,10 +133,6 @@ pub(super) fn password(text: &[u8], end: usize) -> Option<LeakMatch<'static>> {
     }
     let key = cut(text, start, place);
     let flagged = key.starts_with(b"-") && !key.contains(&b'>');
-    // `pass "x" to it`: the verb is not a setting.
-    if key.eq_ignore_ascii_case(b"pass") && !is_set(text, place) {
-        return None;
-    }
     let operator = AssignmentOperator::read(text, place, flagged)?;
     let (value_start, value_end, quoted) = value(text, operator.end)?;
     let value = cut(text, value_start, value_end);
@@ -166,22 +162,6 @@ pub(super) fn password(text: &[u8], end: usize) -> Option<LeakMatch<'static>> {
     };
     let id = || spoken_passwords::named(text, start, value_start, value_end);
     fits.then(|| LeakMatch { id: id(), start: value_start, end: value_end })
-}
-
-/// Whether a sign sets what stands before it: `pass = x`, `"pass": x`, the next cell of a table.
-fn is_set(text: &[u8], key_end: usize) -> bool {
-    let rest = cut(text, key_end, key_end + 12);
-    let sign =
-        rest.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'"' | b'\'' | b'`' | b'*' | b']' | b')' | b'\\'));
-    sign.is_some_and(|byte| matches!(byte, b'=' | b':' | b'|' | b'<' | b'>' | 0xEF))
-}
-
-/// Whether manuals write this in place of a password: `password`, `[PASSWORD]`, `yyy`.
-pub(super) fn is_stand_in(value: &[u8]) -> bool {
-    let letters: Vec<u8> = value.iter().filter(|byte| byte.is_ascii_alphabetic()).map(u8::to_ascii_lowercase).collect();
-    let word = WORDS.iter().any(|word| letters == word.as_bytes()) && letters.len() + 2 >= value.len();
-    let same = value.len() >= 3 && value.windows(2).all(|pair| matches!(pair, [one, two] if one == two));
-    word || same || value.starts_with(b"[") || letters.ends_with(b"password") || is_placeholder(value)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use regex::bytes::Regex;
 
 use super::bytes::{TokenRuns, at, before, cut, is_alnum, line};
 use super::formats::{self, FormatProof, SecretFormat};
-use super::plausibility::{is_placeholder, is_random, is_unbroken};
-use super::{checksums, login, spoken_passwords};
+use super::plausibility::{is_placeholder, is_random};
+use super::{checksums, spoken_passwords};
 
 /// Shorter tokens are not tested unless a loud mark is near them.
 pub(super) const SHORTEST: usize = 16;
@@ -167,11 +167,6 @@ impl FormatRule {
             FormatProof::None => true,
             FormatProof::Real => !is_placeholder(body),
             FormatProof::Random => is_random(body),
-            FormatProof::Unbroken => is_random(body) || is_unbroken(body),
-            FormatProof::Login => {
-                let password = body.iter().rposition(|byte| *byte == b':').and_then(|at| body.get(at + 1..));
-                !password.is_some_and(login::is_stand_in)
-            }
             FormatProof::Sum(prefix) => checksums::crc_base62(whole, prefix) || is_random(body),
             FormatProof::Apart(words) => {
                 let side = cut(text, start.saturating_sub(24), start).to_ascii_lowercase();

@@ -34,8 +34,6 @@ pub(super) struct PersonalData {
     pub(super) places: Vec<LeakMatch<'static>>,
     /// E-mail addresses and telephone numbers, each in normal form.
     pub(super) people: BTreeSet<Vec<u8>>,
-    /// Whether a number in a national notation counts without a word about calling.
-    pub(super) national: bool,
 }
 
 /// Searches for personal data.
@@ -110,7 +108,7 @@ fn number(text: &[u8], start: usize, found: &mut PersonalData) -> usize {
         found.places.push(place("pii.card"));
     } else if is_ssn(text, &group) {
         found.places.push(place("pii.ssn"));
-    } else if is_phone(text, &group) || (found.national && is_national(text, &group)) {
+    } else if is_phone(text, &group) {
         // The last nine digits are the same with and without the country prefix.
         let own = group.digits.iter().rev().take(9).map(|digit| u8::try_from(*digit).unwrap_or(0)).collect();
         person(found, own);
@@ -198,35 +196,6 @@ fn is_phone(text: &[u8], group: &GroupedNumber) -> bool {
         && !group.dotted
 }
 
-/// Whether a number has one of the notations in which countries write telephone numbers without their prefix.
-fn is_national(text: &[u8], group: &GroupedNumber) -> bool {
-    let (first, second) = (group.digits.first().copied(), group.digits.get(1).copied());
-    let digits = group.digits.len();
-    if matches!(before(text, group.start), b'.' | b',' | b'-' | b'/' | b'#') || at(text, group.end) == b'%' {
-        return false;
-    }
-    match group.pattern.as_slice() {
-        // `01 23 45 67 89`, also with dots.
-        [2, 2, 2, 2, 2] => first == Some(0) && second != Some(0),
-        // `0171 1234567`, `020 7946 0958`, `044 668 18 00`, `(030) 901820`.
-        [area, rest @ ..] if first == Some(0) && second != Some(0) => {
-            (2..=6).contains(area)
-                && !rest.is_empty()
-                && rest.iter().all(|length| *length >= 2)
-                && (9..=12).contains(&digits)
-                && !group.dotted
-        }
-        // `612 34 56 78`, `98765 43210`, `555-0132` beside a word about calling.
-        [3, 2, 2, 2] => first.is_some_and(|digit| matches!(digit, 6 | 7 | 9)),
-        [5, 5] => first.is_some_and(|digit| digit >= 6),
-        [3, 4] => {
-            let near = around(text, group.start, group.start, 24);
-            !group.dotted && CALL.iter().any(|word| memchr::memmem::find(&near, word).is_some())
-        }
-        _ => false,
-    }
-}
-
 fn is_ssn(text: &[u8], group: &GroupedNumber) -> bool {
     let value = |from: usize, to: usize| group.digits.iter().take(to).skip(from).fold(0, |all, digit| all * 10 + digit);
     let shaped = group.pattern == [3, 2, 4] && !group.dotted || group.pattern == [9];
@@ -305,32 +274,6 @@ mod tests {
             "a@b",
         ] {
             assert_eq!(ids(text), Vec::<&str>::new(), "{text}");
-        }
-    }
-
-    #[test]
-    fn national_notations_count_where_they_are_asked_for() {
-        for text in [
-            "0171 1234567",
-            "(030) 901820",
-            "01 23 45 67 89",
-            "01.23.45.67.89",
-            "020 7946 0958",
-            "612 34 56 78",
-            "98765 43210",
-            "call 555-0132",
-        ] {
-            assert_eq!(ids(text), Vec::<&str>::new().as_slice(), "{text}");
-            let mut found = PersonalData { national: true, ..PersonalData::default() };
-            look(text.as_bytes(), &mut found);
-            assert_eq!(found.places.iter().map(|place| place.id).collect::<Vec<_>>(), ["pii.phone"], "{text}");
-        }
-        for text in
-            ["on 2024-10-27 at 10.15", "12.345.678 euros", "order 536-90-4399", "0.123 456 789", "10 20 30 40 50"]
-        {
-            let mut found = PersonalData { national: true, ..PersonalData::default() };
-            look(text.as_bytes(), &mut found);
-            assert!(found.places.is_empty(), "{text}");
         }
     }
 

@@ -10,7 +10,7 @@ use aho_corasick::AhoCorasick;
 use super::bytes::{is_alnum, is_digit, is_hex};
 
 /// Words that appear only where a value is still to be filled in, in lower case.
-const FILLERS: [&[u8]; 40] = [
+const FILLERS: [&[u8]; 34] = [
     b"example",
     b"your_",
     b"your-",
@@ -43,12 +43,6 @@ const FILLERS: [&[u8]; 40] = [
     b"token_here",
     b"key_here",
     b"goes_here",
-    b"goes-here",
-    b"-here",
-    b"mypassword",
-    b"my_password",
-    b"notasecret",
-    b"not-a-secret",
     b"1234567890abcdef",
     b"abcdefghijklmnop",
 ];
@@ -147,19 +141,6 @@ pub(super) fn is_random(value: &[u8]) -> bool {
         upper + lower >= 4 && lively && entropy(value) >= if length < 24 { 3.3 } else { 3.7 }
     };
     generated && !is_placeholder(value)
-}
-
-/// Whether a value has a long run of letters of one case (and digits) that is no word: many generators use one case only.
-pub(super) fn is_unbroken(value: &[u8]) -> bool {
-    let runs = value.split(|byte| !is_alnum(*byte));
-    let one_case = |run: &[u8]| !(run.iter().any(u8::is_ascii_lowercase) && run.iter().any(u8::is_ascii_uppercase));
-    let vowels = |run: &[u8]| {
-        run.iter().filter(|byte| matches!(byte.to_ascii_lowercase(), b'a' | b'e' | b'i' | b'o' | b'u')).count()
-    };
-    // A third of the letters of most languages are vowels; of random letters, a fifth.
-    runs.filter(|run| run.len() >= 20)
-        .any(|run| one_case(run) && entropy(run) >= 3.2 && vowels(run) * 10 <= run.len() * 3)
-        && !is_placeholder(value)
 }
 
 /// How often a value changes between lower case, upper case, digits and other characters.

@@ -39,8 +39,6 @@ pub struct DefusedContent<'a> {
     pub(super) documents: Vec<JsonDocument>,
     pub(super) surfaces: Vec<DetectorSurface>,
     pub(super) findings: Vec<Finding>,
-    /// Where the content goes.
-    pub(super) place: OutputContext,
 }
 
 /// Runs stage 3. It never refuses: markup over the limits becomes text only.
@@ -84,7 +82,7 @@ pub fn defuse(text: TextContent<'_>, place: OutputContext) -> DefusedContent<'_>
             Some(before) => Cow::Owned(before.into_owned() + "\n\n" + &text),
         });
     }
-    DefusedContent { text: shown.unwrap_or_default(), markup, json, documents, surfaces, findings, place }
+    DefusedContent { text: shown.unwrap_or_default(), markup, json, documents, surfaces, findings }
 }
 
 /// Handles markup in strings of JSON: it becomes text, unless it is meant as HTML or as source.

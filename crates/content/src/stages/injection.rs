@@ -5,23 +5,20 @@
 
 mod code;
 mod documents;
-mod layout;
 mod lexicon;
 mod patterns;
 mod phrases;
 mod rules;
 mod sentences;
 mod structure;
-mod weights;
 
 use super::encoding::fold::fold;
 use super::encoding::views::{atbash, caesar, reversed, rot13, views};
 use super::encoding::{DetectorSurface, settle};
 use super::html::DefusedContent;
-use super::output::OutputContext;
 use super::size::JsonStringsKind;
 use crate::finding::{Carrier, ContentStage, Finding};
-use sentences::{SaidSentences, TextReading};
+use sentences::TextReading;
 
 /// Content whose findings are known.
 #[derive(Debug, Clone)]
@@ -49,128 +46,56 @@ impl ScreenedContent<'_> {
     }
 }
 
-/// The share of its weight, in hundredths, that a text counts with in plain sight, and in a covert carrier.
-const PLAIN: i64 = 100;
-const COVERT: i64 = 135;
+/// The factor by which a covert carrier increases the weight of its text.
+const COVERT: f32 = 1.35;
 /// Most findings that are kept for one surface.
 const KEPT: usize = 12;
 
 /// Runs stage 4.
 #[must_use]
 pub fn screen(mut defused: DefusedContent<'_>) -> ScreenedContent<'_> {
-    let mut scan = InjectionScan { place: defused.place, ..InjectionScan::default() };
-    scan.content(&defused);
+    let mut best = 0.0_f32;
+    let mut findings = Vec::new();
+    // JSON that is shown is read as its decoded content, not as it is written.
+    if !(defused.json.is_some() && defused.documents.first().is_some_and(|document| document.is_valid)) {
+        look(&defused.text, Carrier::Plain, &mut best, &mut findings);
+    }
+    for document in &defused.documents {
+        documents::look_at(document, &mut best, &mut findings);
+    }
+    for surface in &defused.surfaces {
+        look(&surface.text, surface.carrier, &mut best, &mut findings);
+    }
     let smuggled: f32 = defused.findings.iter().map(|finding| finding.score).fold(0.0, f32::max);
-    defused.findings.append(&mut scan.findings);
-    ScreenedContent { defused, points: scan.best + smuggled }
+    defused.findings.append(&mut findings);
+    ScreenedContent { defused, points: best + smuggled }
 }
 
-/// The scan of one item: the points of its worst text, and what was found in all of them.
-#[derive(Debug, Default)]
-struct InjectionScan {
-    /// Where the item goes: code is a finding only where something would run it.
-    place: OutputContext,
-    best: f32,
-    findings: Vec<Finding>,
-    /// The matches of each text, for learning weights.
-    evidence: Option<Vec<TextEvidence>>,
-}
-
-impl InjectionScan {
-    fn content(&mut self, defused: &DefusedContent<'_>) {
-        // JSON that is shown is read as its decoded content, not as it is written.
-        if !(defused.json.is_some() && defused.documents.first().is_some_and(|document| document.is_valid)) {
-            self.look(&defused.text, Carrier::Plain);
-        }
-        for document in &defused.documents {
-            documents::look_at(document, self);
-        }
-        for surface in &defused.surfaces {
-            self.look(&surface.text, surface.carrier);
-        }
+/// Reads a surface, and every text that is encoded in it.
+fn look(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Finding>) {
+    let folded = fold(text);
+    let disguised = folded.dressed >= 6 || folded.mixed >= 3;
+    if disguised {
+        findings.push(Finding { carrier, ..Finding::note(ContentStage::Encoding, "confusable", 0) });
     }
-
-    /// Reads a surface, and every text that is encoded in it.
-    fn look(&mut self, text: &str, carrier: Carrier) {
-        let folded = fold(text);
-        let disguised = folded.dressed >= 6 || folded.mixed >= 3;
-        if disguised {
-            self.findings.push(Finding { carrier, ..Finding::note(ContentStage::Encoding, "confusable", 0) });
+    let own = if disguised && matches!(carrier, Carrier::Plain | Carrier::Json) { Carrier::Homoglyph } else { carrier };
+    let plain = judge(&folded.text, own, best, findings);
+    let mut inner: Vec<DetectorSurface> = views(&folded.text);
+    inner.extend(deciphered_surfaces(&plain, &folded.text));
+    for view in inner {
+        // Decoded text can contain what stage 2 removes.
+        let (mut hidden, mut smuggled) = (Vec::new(), Vec::new());
+        let text = settle(view.text, &mut hidden, &mut smuggled);
+        *best = smuggled.iter().map(|finding| finding.score).fold(*best, f32::max);
+        findings.extend(smuggled.into_iter().filter(|finding| finding.score > 0.0));
+        for surface in hidden {
+            judge(&fold(&surface.text).text, surface.carrier, best, findings);
         }
-        let own =
-            if disguised && matches!(carrier, Carrier::Plain | Carrier::Json) { Carrier::Homoglyph } else { carrier };
-        let plain = self.judge(&folded.text, own, None);
-        if let Some(columns) = layout::columns(&folded.text) {
-            self.judge(&columns, own, None);
+        let again = fold(&text);
+        let seen = judge(&again.text, view.carrier, best, findings);
+        for surface in deciphered_surfaces(&seen, &again.text) {
+            judge(&surface.text, surface.carrier, best, findings);
         }
-        let mut inner: Vec<DetectorSurface> = views(&layout::without_diff_signs(&folded.text));
-        inner.extend(deciphered_surfaces(&plain, &folded.text));
-        if inner.is_empty() {
-            return;
-        }
-        let said = plain.said();
-        for view in inner {
-            // Decoded text can contain what stage 2 removes.
-            let (mut hidden, mut smuggled) = (Vec::new(), Vec::new());
-            let text = settle(view.text, &mut hidden, &mut smuggled);
-            self.best = smuggled.iter().map(|finding| finding.score).fold(self.best, f32::max);
-            self.findings.extend(smuggled.into_iter().filter(|finding| finding.score > 0.0));
-            for surface in hidden {
-                self.judge(&fold(&surface.text).text, surface.carrier, None);
-            }
-            let again = fold(&text);
-            let seen = self.judge(&again.text, view.carrier, Some(&said));
-            for surface in deciphered_surfaces(&seen, &again.text) {
-                self.judge(&surface.text, surface.carrier, Some(&said));
-            }
-        }
-    }
-
-    /// Scores one text. The score of an item is that of its worst text. What was `said` in plain sight is not covert.
-    fn judge(&mut self, text: &str, carrier: Carrier, said: Option<&SaidSentences>) -> TextReading {
-        let flat = layout::flatten(text);
-        let mut reading = sentences::read(&flat.text);
-        structure::weigh(&flat.text, &mut reading);
-        let covert = carrier.is_covert();
-        let share = |sentence: &str| match said {
-            _ if !covert => PLAIN,
-            Some(said) if said.has(sentence) => PLAIN,
-            _ => COVERT,
-        };
-        let tally = reading.weigh(&flat.text, share);
-        let code = code::find(text, &reading, self.place);
-        let points = tally.points(reading.place_points()) + code.iter().map(|hit| hit.points).fold(0.0, f32::max);
-        self.best = self.best.max(points);
-        if let Some(evidence) = &mut self.evidence {
-            evidence.push(reading.evidence());
-        }
-        let mut found: Vec<Finding> = reading
-            .hits
-            .iter()
-            .chain(&reading.places)
-            .map(|hit| Finding {
-                stage: ContentStage::Injection,
-                rule: weights::name(hit.rule),
-                carrier,
-                span: flat.original(hit.span),
-                score: weights::in_points(weights::of(hit.rule) * hit.share / 100),
-            })
-            .collect();
-        found.extend(code.into_iter().map(|hit| Finding {
-            stage: ContentStage::Injection,
-            rule: hit.name,
-            carrier,
-            span: hit.span,
-            score: hit.points,
-        }));
-        found.sort_by(|one, other| other.score.total_cmp(&one.score));
-        // What calms a text is named beside what alarms.
-        let calm = found.iter().rev().take_while(|finding| finding.score < 0.0).take(2).cloned().collect::<Vec<_>>();
-        found.truncate(KEPT);
-        found.retain(|finding| finding.score >= 0.0);
-        found.extend(calm);
-        self.findings.append(&mut found);
-        reading
     }
 }
 
@@ -188,34 +113,23 @@ fn deciphered_surfaces<'a>(reading: &TextReading, text: &'a str) -> impl Iterato
     ways.into_iter().filter(|(wanted, ..)| *wanted).map(|(_, carrier, undo)| DetectorSurface::new(carrier, undo(text)))
 }
 
-/// The matches of one text of an item, for learning weights: rules by their index in [`weights`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TextEvidence {
-    /// For each match: the number of its sentence, its rule, and the share of the weight in hundredths.
-    pub hits: Vec<(usize, usize, i64)>,
-    /// For each sentence with several ideas: its number, the ideas as bits, and the share of the weight in hundredths.
-    pub ideas: Vec<(usize, u128, i64)>,
-    /// The rules about places.
-    pub places: Vec<usize>,
-}
-
-/// The name of each written rule, its points before learning in thousandths, and whether learning may only raise them.
-pub fn weights() -> impl Iterator<Item = (&'static str, i64, bool)> {
-    weights::all()
-}
-
-/// The names of the ideas, by their bits.
-#[must_use]
-pub fn ideas() -> &'static [&'static str] {
-    lexicon::IdeaSet::NAMES
-}
-
-/// The matches of every text of an item, in place of its score.
-#[must_use]
-pub fn evidence(defused: &DefusedContent<'_>) -> Vec<TextEvidence> {
-    let mut scan = InjectionScan { place: defused.place, evidence: Some(Vec::new()), ..InjectionScan::default() };
-    scan.content(defused);
-    scan.evidence.unwrap_or_default()
+/// Scores one text. The score of an item is that of its worst surface.
+fn judge(text: &str, carrier: Carrier, best: &mut f32, findings: &mut Vec<Finding>) -> TextReading {
+    let mut reading = sentences::read(text);
+    structure::weigh(text, &mut reading);
+    code::weigh(text, &mut reading);
+    let factor = if carrier.is_covert() { COVERT } else { 1.0 };
+    let points = reading.points() * factor;
+    *best = best.max(points);
+    reading.hits.sort_by(|one, other| other.points.total_cmp(&one.points));
+    findings.extend(reading.hits.iter().take(KEPT).map(|hit| Finding {
+        stage: ContentStage::Injection,
+        rule: hit.rule,
+        carrier,
+        span: hit.span,
+        score: hit.points * factor,
+    }));
+    reading
 }
 
 /// Builds every pattern of this stage, which otherwise happens when a text first needs it.

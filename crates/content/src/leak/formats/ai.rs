@@ -5,7 +5,7 @@ use super::{FormatProof, SecretFormat, row};
 #[rustfmt::skip] // A table: one row, one line.
 pub(super) static FORMATS: &[SecretFormat] = &[
     // The three base formats: the prefix and a number of characters.
-    row("seed.sk", "secret key (`sk-` and 20 more)", &["sk-"], r"sk-[\w-]{20,}").proof(FormatProof::Unbroken),
+    row("seed.sk", "secret key (`sk-` and 20 more)", &["sk-"], r"sk-[\w-]{20,}").proof(FormatProof::Random),
     row("seed.xai", "xAI API key (`xai-` and 20 more)", &["xai-"], r"xai-[\w-]{20,}"),
     row("seed.bearer", "bearer token (`Bearer` and 16 more)", &["Bearer ", "bearer ", "BEARER "], r"(?i:bearer) +[\w.~+/=-]{16,}"),
     row("openai.key", "OpenAI API key", &["T3BlbkFJ"], r"sk-[\w-]*T3BlbkFJ[\w-]{10,}").back(180).proof(FormatProof::None),

@@ -1,16 +1,15 @@
 //! Text for an interpreter: script, query, shell, template, path.
 //!
-//! Takes a folded text and its destination, gives what it finds. Promise: linear patterns, run only where their signs occur, over a
-//! bounded stretch; code counts only where something would run it, and is a note elsewhere.
+//! Takes a folded text, adds what it finds to the reading. Promise: linear patterns, run only where their signs occur,
+//! over a bounded stretch.
 
 use std::sync::{LazyLock, OnceLock};
 
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::patterns::TextPatterns;
-use super::sentences::TextReading;
+use super::sentences::{RuleMatch, TextReading};
 use crate::finding::TextRange;
-use crate::stages::output::OutputContext;
 
 struct CodePattern {
     name: &'static str,
@@ -77,39 +76,22 @@ pub(super) fn build() {
 /// Longer texts are documents, in which a line of code is an example and not a payload.
 const PAYLOAD: usize = 600;
 
-/// Code that was found.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CodeMatch {
-    pub(super) name: &'static str,
-    pub(super) span: TextRange,
-    pub(super) points: f32,
-}
-
-/// Finds code. It has points only where its destination runs it.
-pub(super) fn find(text: &str, reading: &TextReading, place: OutputContext) -> Vec<CodeMatch> {
+/// Adds points for executable code in the wrong place.
+pub(super) fn weigh(text: &str, reading: &mut TextReading) {
     if !reading.shaped || text.len() > 8 * PAYLOAD {
-        return Vec::new();
+        return;
     }
     let share = if text.len() <= PAYLOAD { 1.0 } else { 0.4 };
+    let mut most = 0.0_f32;
     let lower = text.to_ascii_lowercase();
-    let found = SHAPES.iter().filter_map(|shape| {
-        let points = if runs(shape.name, place) { shape.points * share } else { 0.0 };
-        shape.find(text, lower.as_bytes()).map(|span| CodeMatch { name: shape.name, span, points })
-    });
-    found.collect()
-}
-
-/// Whether a destination runs code of this kind. An address that takes data with it is called wherever a picture is shown, and an
-/// agent's answer may be shown anywhere.
-fn runs(shape: &str, place: OutputContext) -> bool {
-    match place {
-        OutputContext::Html => {
-            matches!(shape, "code.script" | "code.script_url" | "code.script_call" | "code.entity" | "code.beacon")
+    for shape in SHAPES.iter() {
+        if let Some(span) = shape.find(text, lower.as_bytes()) {
+            let points = shape.points * share;
+            most = if most > 0.0 { most.max(points) + 1.0 } else { points };
+            reading.hits.push(RuleMatch { rule: shape.name, span, points });
         }
-        OutputContext::Markdown => matches!(shape, "code.script" | "code.script_url" | "code.beacon"),
-        OutputContext::Terminal => matches!(shape, "code.shell" | "code.beacon"),
-        OutputContext::Text | OutputContext::Json => shape == "code.beacon",
     }
+    reading.whole += most;
 }
 
 /// The number of shapes.

@@ -6,21 +6,21 @@
 
 use super::super::encoding::fold::fold;
 use super::super::json::{JsonDocument, JsonStringRole, joined};
-use super::InjectionScan;
+use super::{judge, look};
 use crate::finding::{Carrier, Finding};
 
 /// Shorter strings are read only together with others.
 const SHORT: usize = 16;
 
 /// Reads a document.
-pub(super) fn look_at(document: &JsonDocument, scan: &mut InjectionScan) {
-    let before = std::mem::take(&mut scan.findings);
-    scan.look(&document.layout(), Carrier::Plain);
+pub(super) fn look_at(document: &JsonDocument, best: &mut f32, findings: &mut Vec<Finding>) {
+    let mut found = Vec::new();
+    look(&document.layout(), Carrier::Plain, best, &mut found);
     let leaves = document.leaves();
     for (_, text) in leaves.iter().filter(|(_, text)| text.len() >= SHORT) {
-        scan.look(text, Carrier::Json);
-        if scan.findings.len() > 1024 {
-            scan.findings = Finding::heaviest_of_each(std::mem::take(&mut scan.findings));
+        look(text, Carrier::Json, best, &mut found);
+        if found.len() > 1024 {
+            found = Finding::heaviest_of_each(found);
         }
     }
     for role in [JsonStringRole::Value, JsonStringRole::Key] {
@@ -28,12 +28,11 @@ pub(super) fn look_at(document: &JsonDocument, scan: &mut InjectionScan) {
             continue;
         }
         // Split between words.
-        scan.judge(&fold(&joined(&leaves, role, " ")).text, Carrier::Json, None);
+        judge(&fold(&joined(&leaves, role, " ")).text, Carrier::Json, best, &mut found);
         // Split inside words, or inside encoded text.
         if role == JsonStringRole::Value {
-            scan.look(&joined(&leaves, role, ""), Carrier::Json);
+            look(&joined(&leaves, role, ""), Carrier::Json, best, &mut found);
         }
     }
-    let found = Finding::heaviest_of_each(std::mem::replace(&mut scan.findings, before));
-    scan.findings.extend(found);
+    findings.extend(Finding::heaviest_of_each(found));
 }

@@ -25,8 +25,6 @@ macro_rules! ideas {
             pub(super) fn named(name: &str) -> Option<Self> {
                 match name { $(stringify!($name) => Some(Self::$name),)* _ => None }
             }
-            /// The names of all ideas, by their bits.
-            pub(super) const NAMES: &[&str] = &[$(stringify!($name)),*];
         }
     };
 }
@@ -68,16 +66,6 @@ impl IdeaSet {
         self.0 & other.0 != 0
     }
 
-    /// Whether every idea of the other set is in this one.
-    pub(super) const fn has_all(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// The ideas as bits, in the order of [`Self::NAMES`].
-    pub(super) const fn bits(self) -> u128 {
-        self.0
-    }
-
     pub(super) const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -87,7 +75,6 @@ impl IdeaSet {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LexiconMatch {
     pub(super) start: usize,
-    pub(super) end: usize,
     pub(super) ideas: IdeaSet,
 }
 
@@ -202,7 +189,7 @@ impl Lexicon {
                     let Some(entry) = self.entries.get(word) else { return };
                     if !((entry.left && lettered) || (entry.right && lettered_after(end))) {
                         let place = waiting.iter().rposition(|(other, _)| *other <= end).map_or(0, |before| before + 1);
-                        waiting.insert(place, (end, LexiconMatch { start, end, ideas: entry.ideas }));
+                        waiting.insert(place, (end, LexiconMatch { start, ideas: entry.ideas }));
                     }
                 });
             }

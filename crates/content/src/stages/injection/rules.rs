@@ -1,17 +1,17 @@
-//! The combinations of ideas that make an intent.
+//! The combinations of ideas that make an intent, and their weights.
 //!
 //! Takes the ideas of a sentence and of the one before, gives the rules that match. Promise: the rules are data in
-//! `rules.txt`; a rule that cannot be parsed fails a test, not a message.
+//! `rules.txt`, each with its weight; a rule that cannot be parsed fails a test, not a message.
 
 use std::sync::LazyLock;
 
 use super::lexicon::IdeaSet;
-use super::weights::{RuleId, named, pairs};
 
 /// A combination of ideas that gives a finding.
 #[derive(Debug)]
-struct IntentRule {
-    id: RuleId,
+pub(super) struct IntentRule {
+    pub(super) name: &'static str,
+    pub(super) points: f32,
     /// Each of these must occur in the sentence.
     needs: Vec<IdeaSet>,
     /// Each of these must occur in the sentence or the one before it.
@@ -20,45 +20,33 @@ struct IntentRule {
     not: IdeaSet,
 }
 
-static RULES: LazyLock<Vec<IntentRule>> =
-    LazyLock::new(|| lines().filter(|line| !line.ends_with(ELSEWHERE)).filter_map(IntentRule::read).collect());
+static RULES: LazyLock<Vec<IntentRule>> = LazyLock::new(|| lines().filter_map(IntentRule::read).collect());
 
-/// Two ideas in one sentence.
-static PAIRS: LazyLock<Vec<(RuleId, IdeaSet)>> = LazyLock::new(|| {
-    let both = |(id, one, other)| Some((id, IdeaSet::named(one)?.with(IdeaSet::named(other)?)));
-    pairs().filter_map(both).collect()
-});
-
-/// The lines of rules, each with the points that it has before learning and its name.
-pub(super) fn lines() -> impl Iterator<Item = &'static str> {
+fn lines() -> impl Iterator<Item = &'static str> {
     include_str!("rules.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// What is not a combination of ideas, but is found by its structure or by the topic of the text.
-const ELSEWHERE: &str = "@";
-
 /// The number of rules.
 pub(super) fn count() -> usize {
-    RULES.len() + PAIRS.len()
+    RULES.len()
 }
 
 /// The rules that match.
-pub(super) fn matching(here: IdeaSet, before: IdeaSet) -> impl Iterator<Item = RuleId> {
+pub(super) fn matching(here: IdeaSet, before: IdeaSet) -> impl Iterator<Item = &'static IntentRule> {
     let both = here.with(before);
-    let matches = move |rule: &&IntentRule| {
+    RULES.iter().filter(move |rule| {
         rule.needs.iter().all(|need| here.has(*need))
             && rule.near.iter().all(|need| both.has(*need))
             && !here.has(rule.not)
-    };
-    let pairs = PAIRS.iter().filter(move |(_, pair)| here.has_all(*pair)).map(|(id, _)| *id);
-    RULES.iter().filter(matches).map(|rule| rule.id).chain(pairs)
+    })
 }
 
 impl IntentRule {
-    /// Reads `points name IDEA|IDEA … [near IDEA …] [not IDEA …]`; the points are those before learning.
+    /// Reads `points name IDEA|IDEA … [near IDEA …] [not IDEA …]`.
     fn read(line: &'static str) -> Option<Self> {
         let mut words = line.split_whitespace();
-        let id = named(words.nth(1)?)?;
+        let points = words.next()?.parse().ok()?;
+        let name = words.next()?;
         let (mut needs, mut near, mut not) = (Vec::new(), Vec::new(), IdeaSet::NONE);
         let mut part = "needs";
         for word in words {
@@ -76,7 +64,7 @@ impl IntentRule {
                 _ => needs.push(set),
             }
         }
-        (!needs.is_empty()).then_some(Self { id, needs, near, not })
+        (!needs.is_empty()).then_some(Self { name, points, needs, near, not })
     }
 }
 
@@ -86,10 +74,9 @@ mod tests {
 
     #[test]
     fn every_rule_can_be_read() {
-        for line in lines().filter(|line| !line.ends_with(ELSEWHERE)) {
+        for line in lines() {
             assert!(IntentRule::read(line).is_some(), "{line}");
         }
         assert!(count() >= 30);
-        assert_eq!(PAIRS.len(), pairs().count(), "a pair names an idea that is not there");
     }
 }

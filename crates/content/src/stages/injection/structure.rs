@@ -1,37 +1,47 @@
 //! The structure of a whole text: finds a request where no person would put one.
 //!
-//! Takes a folded text and its reading, adds requests in unusual places to the reading. Promise: one pass over the lines.
+//! Takes a folded text and its reading, adds points for requests in unusual places. Promise: one pass over the lines.
 
 mod addressee;
 
 use super::lexicon::IdeaSet;
 use super::sentences::{RuleMatch, Sentence, TextReading};
-use super::weights;
 use crate::finding::TextRange;
 
-/// Adds the places where a request stands out.
+/// Points for a request among the rows of a table.
+const AMONG_ROWS: f32 = 11.0;
+/// Points for a request before the headers of a mail.
+const BEFORE_HEADERS: f32 = 10.0;
+/// Points for a request after the end of a text, or before its beginning.
+const AT_THE_EDGE: f32 = 10.0;
+
+/// Points for a request in a text that otherwise addresses nobody.
+const OUT_OF_TUNE: f32 = 10.5;
+
+/// Adds points for suspicious structure.
 pub(super) fn weigh(text: &str, reading: &mut TextReading) {
     if let Some(span) = addressee::find_request_in_prose(text, reading) {
-        add(reading, "place.out_of_tune", span);
+        add(reading, "place.out_of_tune", span, OUT_OF_TUNE);
     }
     let Some(lines) = LineLayout::of(text) else { return };
     if let Some(stranger) = lines.stranger_among_rows(text, reading) {
-        add(reading, "place.among_rows", stranger);
+        add(reading, "place.among_rows", stranger, AMONG_ROWS);
     }
     if let Some(first) = lines.before_headers
         && asks_for_work(reading, first)
     {
-        add(reading, "place.before_headers", first);
+        add(reading, "place.before_headers", first, BEFORE_HEADERS);
     }
     for edge in [lines.first, lines.last].into_iter().flatten() {
         if gives_a_task(text, reading, edge) || (lines.count >= 3 && asks_the_world(text, reading, edge)) {
-            add(reading, "place.edge", edge);
+            add(reading, "place.edge", edge, AT_THE_EDGE);
         }
     }
 }
 
-fn add(reading: &mut TextReading, rule: &'static str, span: TextRange) {
-    reading.places.extend(weights::named(rule).map(|rule| RuleMatch { rule, span, sentence: 0, share: 100 }));
+fn add(reading: &mut TextReading, rule: &'static str, span: TextRange, points: f32) {
+    reading.whole += points;
+    reading.hits.push(RuleMatch { rule, span, points });
 }
 
 /// The lines of a text, as far as their positions matter.

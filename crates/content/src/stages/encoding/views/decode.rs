@@ -54,8 +54,6 @@ pub(super) fn base64(text: &str) -> Option<String> {
     const ENGINE: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::STANDARD, LOOSE);
     let mut out = String::new();
     for run in runs(text, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_'), 16) {
-        // The sign of an added line of a diff belongs to the alphabet, but no text begins with it.
-        let run = run.strip_prefix(b"+").unwrap_or(&run);
         let mut standard: Vec<u8> = run
             .iter()
             .map(|&byte| match byte {
