@@ -7,10 +7,29 @@ import json
 import sys
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGBgAAAABQABpfZFQAAAAABJRU5ErkJggg=="
+SOUND = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAAAAA=="
 NOTHING = {"type": "object", "properties": {}}
+IMAGE = {"type": "image", "data": PICTURE, "mimeType": "image/png"}
+
+
+def resource(uri, kind, text):
+    return {"type": "resource", "resource": {"uri": uri, "mimeType": kind, "text": text}}
+
+
 TOOLS = {
     "simple_text": (NOTHING, [{"type": "text", "text": "This is a simple text response for testing."}], False),
-    "image_content": (NOTHING, [{"type": "image", "data": PICTURE, "mimeType": "image/png"}], False),
+    "image_content": (NOTHING, [IMAGE], False),
+    "audio_content": (NOTHING, [{"type": "audio", "data": SOUND, "mimeType": "audio/wav"}], False),
+    "embedded_resource": (NOTHING, [resource("test://embedded-resource", "text/plain", "An embedded resource.")], False),
+    "multiple_content_types": (
+        NOTHING,
+        [
+            {"type": "text", "text": "Multiple content types test:"},
+            IMAGE,
+            resource("test://mixed-content-resource", "application/json", '{"test": "data", "value": 123}'),
+        ],
+        False,
+    ),
     "error_handling": (NOTHING, [{"type": "text", "text": "This tool intentionally returns an error."}], True),
 }
 

@@ -1,7 +1,8 @@
 """A gateway with one mount, as the client that a conformance scenario tests.
 
 Takes the address of the scenario's server as the last word and the program in SLUICE_TEST_PROGRAM. Mounts the server, waits
-for its tools, calls each as an agent would, and ends. What the scenario thinks of it, the suite says.
+for its tools, calls each as an agent would, and ends. What the scenario thinks of it, the suite says. Where the server
+wants a sign-in, it runs `sluice mounts connect` and opens the link, as a person with a browser would.
 """
 
 import json
@@ -56,6 +57,7 @@ def main():
                 "disk: {low: 1MB/0%, stop: 1MB/0%}\n"
                 f'mounts:\n  suite: {{url: "{url}", http: true, allow_addresses: [127.0.0.1/32, "::1/128"], delay: 0s, '
                 "timeout: 8s}\n"
+                "oauth:\n  client_document: https://conformance-test.local/client-metadata.json\n"
             )
         rules = 'rules:\n  - {capability: "*", tier: autonomous}\n'
         (home / "policies/agents/clerk.yaml").write_text(rules, encoding="utf-8")
@@ -63,13 +65,66 @@ def main():
         serve = [PROGRAM, "serve", "--config", "sluice.yaml"]
         gate = subprocess.Popen(serve, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            visit(f"http://127.0.0.1:{main_port}", key)
+            wanted = SCENARIO.startswith("auth/")
+            person = Person(home) if wanted else None
+            visit(f"http://127.0.0.1:{main_port}", key, person)
         finally:
             gate.terminate()
             gate.wait()
 
 
-def visit(base, key):
+class Person:
+    """Somebody with a browser and the command line."""
+
+    def __init__(self, home):
+        self.home = home
+        self.config = ["--config", str(home / "sluice.yaml")]
+        self.rounds = 0
+        self.more = []
+        if "client_id" in CONTEXT:
+            self.more = ["--client-id", CONTEXT["client_id"]]
+        if "client_secret" in CONTEXT:
+            secret = home / "client.txt"
+            secret.write_text(CONTEXT["client_secret"], encoding="utf-8")
+            self.more += ["--client-secret-file", str(secret)]
+        if "issuer" in CONTEXT:
+            self.more += ["--issuer", CONTEXT["issuer"]]
+
+    def asked(self):
+        """Whether the server waits for a person."""
+        show = [PROGRAM, "mounts", "show", "suite", "--json", *self.config]
+        done = subprocess.run(show, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return False
+        mount = json.loads(done.stdout)
+        return mount.get("sign_in", {}).get("state") in ("needed", "more_access")
+
+    def sign_in(self, more=()):
+        """One consent; at most three, as a person would lose patience."""
+        if self.rounds == 3:
+            return
+        self.rounds += 1
+        connect = [PROGRAM, "mounts", "connect", "suite", "--no-browser", "--timeout", "15s", *self.config]
+        process = subprocess.Popen(
+            [*connect, *self.more, *more], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        told = ""
+        for line in process.stdout:
+            told += line
+            if line.startswith("http"):
+                try:
+                    urllib.request.urlopen(line.strip(), timeout=10).read()
+                except OSError as error:
+                    told += f"{error}\n"
+        process.wait()
+        print(told)
+        # A server that changed its authorization server: the person accepts the new one.
+        if "was not accepted" in told:
+            self.rounds -= 1
+            self.sign_in(["--issuer", told.split("authorization server `")[1].split("`")[0]])
+
+
+def visit(base, key, person):
     def ask(method, path, body=None):
         data = None if body is None else json.dumps(body).encode()
         headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
@@ -83,10 +138,20 @@ def visit(base, key):
             return {}
 
     tools = {}
+    since_consent = 0
     for _ in range(200):
         listed = ask("GET", "/v1/capabilities").get("data", [])
         tools = {one["name"]: one for one in listed if one["name"].startswith("suite.")}
         if tools:
+            break
+        if person and person.asked():
+            person.sign_in()
+            since_consent = 0
+            if person.rounds == 3:
+                break
+        since_consent += 1
+        # A server that refuses whatever was granted has no tools, and the suite waits 30 s for this program.
+        if person and person.rounds and since_consent > 40:
             break
         time.sleep(0.1)
     print(f"{SCENARIO}: {sorted(tools)}")
@@ -99,7 +164,12 @@ def visit(base, key):
             calls.append((name, {arg: plausible(shape, at) for at, (arg, shape) in enumerate(shapes.items())}))
     for name, arguments in calls:
         wish = {"capability": name, "arguments": arguments, "wait_ms": 10000, "allow_duplicate": True}
-        print(name, json.dumps(ask("POST", "/v1/calls", wish))[:400])
+        said = ask("POST", "/v1/calls", wish)
+        print(name, json.dumps(said)[:400])
+        while person and person.rounds < 3 and person.asked():
+            person.sign_in()
+            said = ask("POST", "/v1/calls", wish)
+            print(name, json.dumps(said)[:400])
 
 
 main()

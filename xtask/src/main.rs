@@ -1,5 +1,5 @@
-//! The recipes of this repository: `cargo xtask check | test | nightly | book | tutorial | bench | eval | fuzz | mcp |
-//! accounts | mail | pg`.
+//! The recipes of this repository: `cargo xtask check | test | nightly | book | tutorial | bench | eval | fuzz |
+//! mcp | sdk | dashboard | accounts | mail | pg`.
 //!
 //! Takes a recipe by name; prints the command lines it runs, their output, and a table at the
 //! end. Promise: the last line of `check` and `test` counts every suite, a skipped suite is
@@ -10,6 +10,7 @@ mod accounts;
 mod agentdojo;
 mod book;
 mod command;
+mod dashboard;
 mod discovery;
 mod eval_outbound;
 mod failures;
@@ -24,6 +25,7 @@ mod postgres;
 mod report;
 mod scanners;
 mod schemathesis;
+mod sdk;
 mod tools;
 mod tutorial;
 
@@ -55,8 +57,11 @@ cargo xtask fuzz --quick             a minute of fuzzing for each parser of untr
 cargo xtask fuzz TARGET [--seconds N] one target; `fuzz/corpus` has a folder for each. --replay: only stored inputs; --costs: and
                                      their cost; --keep: minimise new inputs into `fuzz/corpus`
 cargo xtask mcp [--strict]           real clients of the Model Context Protocol against the gate; part of `test`
+cargo xtask sdk [--strict]           the Python and TypeScript packages: lint, types, suites with real agent frameworks, and packages
+                                     in a clean place; part of `test`
 cargo xtask accounts                 third-party Gmail, sign-in and Bot API servers until Ctrl-C; part of `test`
 cargo xtask mail                     a third-party mail server until Ctrl-C; part of `test`
+cargo xtask dashboard [--pictures]   the dashboard in Chromium; with the pictures of the documentation
 cargo xtask pg                       a private PostgreSQL until Ctrl-C";
 
 fn main() -> ExitCode {
@@ -97,6 +102,19 @@ fn main() -> ExitCode {
             let mut report = SuiteReport::new().strict(rest.contains(&"--strict"));
             mcp::suites(&mut report);
             mounts::suite(&mut report);
+            report.finish()
+        }
+        ["dashboard", rest @ ..] => {
+            let mut report = SuiteReport::new().strict(true);
+            report.run("program", &CommandLine::cargo(&["build", "--package", "sluice"]));
+            dashboard::suite(&mut report, rest.contains(&"--pictures").then_some("docs/pictures"));
+            report.finish()
+        }
+        ["sdk", rest @ ..] => {
+            let mut report = SuiteReport::new().strict(rest.contains(&"--strict"));
+            report.run("program", &CommandLine::cargo(&["build", "--package", "sluice"]));
+            let named = std::env::var(postgres::URL).ok().filter(|url| !url.is_empty());
+            sdk::suites(&mut report, named.as_deref());
             report.finish()
         }
         ["accounts"] => {
@@ -225,6 +243,8 @@ fn test(asked: &TestArgs) -> SuiteReport {
         tutorial::suite(&mut report);
         mcp::suites(&mut report);
         mounts::suite(&mut report);
+        dashboard::suite(&mut report, None);
+        sdk::suites(&mut report, server.as_ref().map(|server| server.url()));
     }
     report
 }

@@ -15,9 +15,9 @@ const NPM: [&str; 2] =
     ["@modelcontextprotocol/server-filesystem@2026.8.31", "@modelcontextprotocol/server-memory@2026.8.31"];
 const TEST: &str = "mounts::the_reference_servers_work_as_mounts";
 
-/// Scenarios of the conformance suite for clients, each at a revision; docs/mounts.md says why some fail, and why
-/// those of the suite `auth` are missing.
-const SCENARIOS: [(&str, &str, ScenarioEnd); 12] = [
+/// Scenarios of the conformance suite for clients, each at a revision; docs/mounts.md says why some fail, and which are
+/// missing.
+const SCENARIOS: [(&str, &str, ScenarioEnd); 37] = [
     ("initialize", "2025-11-25", ScenarioEnd::Well),
     ("tools_call", "2025-06-18", ScenarioEnd::Well),
     ("tools_call", "2025-11-25", ScenarioEnd::Well),
@@ -30,6 +30,31 @@ const SCENARIOS: [(&str, &str, ScenarioEnd); 12] = [
     ("sse-retry", "2025-11-25", ScenarioEnd::Badly),
     ("elicitation-sep1034-client-defaults", "2025-11-25", ScenarioEnd::Badly),
     ("sep-2322-client-request-state", "2026-07-28", ScenarioEnd::Badly),
+    ("auth/metadata-default", "2026-07-28", ScenarioEnd::Well),
+    ("auth/metadata-var1", "2026-07-28", ScenarioEnd::Well),
+    ("auth/metadata-var2", "2025-11-25", ScenarioEnd::Well),
+    ("auth/metadata-var3", "2025-11-25", ScenarioEnd::Well),
+    ("auth/basic-cimd", "2026-07-28", ScenarioEnd::Well),
+    ("auth/scope-from-www-authenticate", "2026-07-28", ScenarioEnd::Well),
+    ("auth/scope-from-scopes-supported", "2026-07-28", ScenarioEnd::Well),
+    ("auth/scope-omitted-when-undefined", "2026-07-28", ScenarioEnd::Well),
+    ("auth/scope-step-up", "2026-07-28", ScenarioEnd::Well),
+    ("auth/scope-retry-limit", "2026-07-28", ScenarioEnd::Well),
+    ("auth/token-endpoint-auth-basic", "2026-07-28", ScenarioEnd::Well),
+    ("auth/token-endpoint-auth-post", "2025-11-25", ScenarioEnd::Well),
+    ("auth/token-endpoint-auth-none", "2026-07-28", ScenarioEnd::Well),
+    ("auth/pre-registration", "2026-07-28", ScenarioEnd::Well),
+    ("auth/resource-mismatch", "2026-07-28", ScenarioEnd::Well),
+    ("auth/offline-access-scope", "2026-07-28", ScenarioEnd::Well),
+    ("auth/offline-access-not-supported", "2026-07-28", ScenarioEnd::Well),
+    ("auth/authorization-server-migration", "2026-07-28", ScenarioEnd::Well),
+    ("auth/iss-supported", "2026-07-28", ScenarioEnd::Well),
+    ("auth/iss-not-advertised", "2026-07-28", ScenarioEnd::Well),
+    ("auth/iss-supported-missing", "2026-07-28", ScenarioEnd::Well),
+    ("auth/iss-wrong-issuer", "2026-07-28", ScenarioEnd::Well),
+    ("auth/iss-unexpected", "2026-07-28", ScenarioEnd::Well),
+    ("auth/iss-normalized", "2026-07-28", ScenarioEnd::Well),
+    ("auth/metadata-issuer-mismatch", "2026-07-28", ScenarioEnd::Well),
 ];
 
 /// The known result of a scenario.

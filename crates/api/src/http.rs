@@ -12,6 +12,7 @@ mod body;
 pub(crate) mod calls;
 mod channels;
 mod clock;
+mod dashboard_sessions;
 mod dead_letters;
 mod egress;
 mod events;
@@ -20,6 +21,7 @@ mod gate;
 mod head_deadline;
 mod holds;
 mod inbox;
+mod mount_sign_in;
 mod mounts;
 mod nodes;
 pub mod openapi;
@@ -60,6 +62,7 @@ use sluice_config::ByteSize;
 use sluice_core::ids::RequestId;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Millis, json};
+use sluice_dashboard::Dashboard;
 use sluice_gateway::rooms::hold::LONGEST_WAIT;
 use sluice_gateway::rooms::identity::{self, Principal};
 use sluice_gateway::tls::LiveTls;
@@ -77,9 +80,9 @@ use self::head_deadline::{HeadDeadlineStream, HeadProgress};
 use self::reply::{HttpReply, HttpReplyBody};
 use self::route::{ListenerLane, MatchedRoute, RouteAccess, RouteTable, RoutedRequest};
 use self::write_deadline::{WriteBacklog, WriteDeadlineStream};
-use crate::approval_page;
 use crate::mcp::{self, McpDoor};
 use crate::telegram_webhook::{self, TelegramWebhookDoor};
+use crate::{approval_page, dashboard_door};
 
 /// The answer to a connection above the limit.
 const FULL: &str = "{\"type\":\"urn:sluice:problem:door.overloaded\",\"title\":\"the gateway has more work than it can \
@@ -116,6 +119,8 @@ pub struct HttpDoor {
     lane: ListenerLane,
     /// The MCP door. Only the main listener has it.
     mcp: Option<McpDoor>,
+    /// The dashboard. Only the main listener has it.
+    dashboard: Option<Dashboard>,
     /// The Telegram webhook door, if configured. Only the main listener has it.
     hook: Option<TelegramWebhookDoor>,
 }
@@ -127,6 +132,7 @@ impl HttpDoor {
     /// When two routes of the table conflict.
     pub fn new(gw: Arc<Gateway>, lane: ListenerLane) -> Result<Arc<Self>, CallError> {
         let mcp = (lane == ListenerLane::Main).then(|| McpDoor::new(&gw));
+        let dashboard = (lane == ListenerLane::Main).then(|| Dashboard::new(&gw));
         let hook = if lane == ListenerLane::Main { TelegramWebhookDoor::new(&gw) } else { None };
         let store = match lane {
             ListenerLane::Main => Arc::clone(&gw.store),
@@ -136,7 +142,7 @@ impl HttpDoor {
             ListenerLane::Main => Arc::clone(&gw.store),
             ListenerLane::Stop => Arc::new(gw.store.with_stop_reads()),
         };
-        Ok(Arc::new(Self { gw, store, credentials, routes: RouteTable::new(lane)?, lane, mcp, hook }))
+        Ok(Arc::new(Self { gw, store, credentials, routes: RouteTable::new(lane)?, lane, mcp, dashboard, hook }))
     }
 
     fn most_connections(&self) -> usize {
@@ -266,6 +272,9 @@ async fn answer(door: &Arc<HttpDoor>, request: Request<Incoming>, peer: SocketAd
         check_head(&door.gw, &request)?;
         if let (Some(hook), telegram_webhook::PATH) = (&door.hook, request.uri().path()) {
             return hook.visit(&door.gw, request, id).await;
+        }
+        if let Some(dashboard) = door.dashboard.as_ref().filter(|_| dashboard_door::is_for_dashboard(&request)) {
+            return dashboard_door::visit(&door.gw, dashboard, request, (peer, id)).await;
         }
         match &door.mcp {
             Some(mcp) if request.uri().path() == mcp::PATH => {

@@ -7,13 +7,17 @@
 
 mod call;
 mod call_link;
-
+mod client_lists;
 mod companions;
+mod find_tools;
 mod handler;
 pub mod names;
+mod output_schema;
+mod pages;
 mod permission;
 mod recent;
 mod results;
+mod server_result;
 mod stream;
 mod tasks;
 mod tools;
@@ -37,6 +41,7 @@ use sluice_services::value::at;
 use sluice_store::Session;
 use tokio::time::timeout;
 
+use self::client_lists::ClientToolLists;
 use self::handler::McpHandler;
 use self::names::LiveToolNames;
 use super::http::reply::{HttpReply, HttpReplyBody};
@@ -61,6 +66,8 @@ struct McpCaller {
     principal: Principal,
     agent: AgentName,
     session: Option<Session>,
+    /// The session of the conversation itself, whatever session its calls were joined to.
+    conversation: Option<SessionId>,
     request: RequestId,
 }
 
@@ -72,8 +79,17 @@ impl McpCaller {
     }
 
     /// The guest as a reader of the list of tools.
-    fn viewer<'a>(&'a self, client: Option<&'a str>) -> tools::ToolListViewer<'a> {
-        tools::ToolListViewer { agent: &self.agent, client, has_session: self.session.is_some() }
+    fn viewer<'a>(&'a self, client: Option<&'a str>, lists: &ClientToolLists) -> tools::ToolListViewer<'a> {
+        let found = lists.found(&self.list_owner(client));
+        tools::ToolListViewer { agent: &self.agent, client, has_session: self.session.is_some(), found }
+    }
+
+    /// Whose list of tools it is: that of the conversation; without one, that of a client program with this key.
+    fn list_owner(&self, client: Option<&str>) -> String {
+        match self.conversation {
+            Some(session) => session.to_string(),
+            None => format!("{} {}", self.principal.key(), client.unwrap_or_default()),
+        }
     }
 }
 
@@ -81,6 +97,7 @@ impl McpCaller {
 pub(crate) struct McpDoor {
     gw: Arc<Gateway>,
     names: Arc<LiveToolNames>,
+    lists: Arc<ClientToolLists>,
     service: StreamableHttpService<McpHandler, NeverSessionManager>,
 }
 
@@ -94,7 +111,9 @@ impl McpDoor {
     /// Makes the door of a gateway.
     pub fn new(gw: &Arc<Gateway>) -> Self {
         let names = Arc::new(LiveToolNames::new(Arc::clone(&gw.catalogue)));
-        let handler = McpHandler { gw: Arc::clone(gw), names: Arc::clone(&names), recent: Arc::default() };
+        let lists = Arc::new(ClientToolLists::new(gw.now()));
+        let (kept, shared) = (Arc::clone(&names), Arc::clone(&lists));
+        let handler = McpHandler { gw: Arc::clone(gw), names: kept, lists: shared, recent: Arc::default() };
         let limit = usize::try_from(gw.config.limits.body.as_bytes()).unwrap_or(usize::MAX);
         let config = StreamableHttpServerConfig::default()
             // Conversations are kept in the store, where they survive a restart and belong to an agent.
@@ -105,7 +124,7 @@ impl McpDoor {
             .with_max_request_body_bytes(limit);
         let sessions = Arc::new(NeverSessionManager::default());
         let service = StreamableHttpService::new(move || Ok(handler.clone()), sessions, config);
-        Self { gw: Arc::clone(gw), names, service }
+        Self { gw: Arc::clone(gw), names, lists, service }
     }
 
     /// Handles one request.
@@ -126,15 +145,18 @@ impl McpDoor {
         let bytes = if head.method == Method::POST { read_bytes(gw, &head.headers, body).await? } else { Bytes::new() };
         principal.recheck_credential(gw, &gw.store).await?;
         let guest = match session(gw, &head.headers, &agent).await? {
-            Some(Ok(session)) => McpCaller { principal, agent, session: Some(session), request: id },
-            None => McpCaller { principal, agent, session: None, request: id },
+            Some(Ok(session)) => {
+                let conversation = Some(session.id);
+                McpCaller { principal, agent, session: Some(session), conversation, request: id }
+            }
+            None => McpCaller { principal, agent, session: None, conversation: None, request: id },
             // The revision requires this status, so that the client initializes again.
             Some(Err(())) => return Ok(problem(404, -32001, "there is no such session; initialize again", id)),
         };
         let guest = if head.method == Method::POST { joined(gw, &head.headers, guest).await? } else { guest };
         match head.method {
             Method::POST => self.post(head, bytes, guest).await,
-            Method::GET => stream::open(gw, &self.names, &head.headers, guest),
+            Method::GET => stream::open(gw, (&self.names, &self.lists), &head.headers, guest),
             Method::DELETE => end(gw, guest).await,
             _ => Err(CallError::new(Code::DoorMethod)),
         }
@@ -272,7 +294,45 @@ fn dress(response: &mut Response<HttpReplyBody>, id: RequestId) {
     }
 }
 
-/// Bytes of a JSON-RPC notification.
-fn notification(method: &str) -> Bytes {
-    Bytes::from(format!("event: message\ndata: {}\n\n", json!({"jsonrpc": "2.0", "method": method})))
+/// Bytes of a JSON-RPC notification, with the id that a client names when it comes back.
+fn notification(method: &str, id: &str) -> Bytes {
+    Bytes::from(format!("id: {id}\nevent: message\ndata: {}\n\n", json!({"jsonrpc": "2.0", "method": method})))
+}
+
+/// What one toolset costs an agent: for `sluice agents show`.
+#[derive(Debug)]
+pub(crate) struct AgentToolList {
+    /// The toolset, in words.
+    pub toolset: String,
+    /// The clients in which the agent has it, by the start of their names. None for every other client.
+    pub clients: Vec<String>,
+    /// What a model pays for the list.
+    pub budget: tools::ToolListBudget,
+}
+
+/// The lists of tools that an agent has in its clients.
+///
+/// # Errors
+/// When the freezes cannot be read.
+pub(crate) async fn lists_of(gw: &Gateway, agent: &AgentName) -> Result<Vec<AgentToolList>, CallError> {
+    let settings = &gw.config.tools;
+    let names = names::ToolNames::of(gw.catalogue.offered().iter().map(|spec| &spec.name));
+    let mut by_set: Vec<(String, Option<String>, Vec<String>)> =
+        vec![(settings.of(agent, None).to_string(), None, Vec::new())];
+    if !settings.is_agent_named(agent) {
+        for (client, set) in settings.clients.iter() {
+            match by_set.iter_mut().skip(1).find(|(name, ..)| *name == set.to_string()) {
+                Some((_, _, clients)) => clients.push(client.to_owned()),
+                None => by_set.push((set.to_string(), Some(client.to_owned()), vec![client.to_owned()])),
+            }
+        }
+    }
+    let mut lists = Vec::new();
+    for (toolset, client, clients) in by_set {
+        let found = std::collections::BTreeSet::new();
+        let viewer = tools::ToolListViewer { agent, client: client.as_deref(), has_session: true, found };
+        let budget = tools::budget(&tools::list(gw, &names, viewer).await?);
+        lists.push(AgentToolList { toolset, clients, budget });
+    }
+    Ok(lists)
 }

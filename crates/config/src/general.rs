@@ -48,9 +48,10 @@ section! {
         sandbox: Sandbox = Sandbox::Required,
         /// Third-party MCP servers behind the gate, by name (`docs/mounts.md`). Each has `command` (with `args`, `env`,
         /// `folder`, `files: {read: […], write: […]}`, `network: [hosts]`, `memory` (1GiB)) or `url` (with `http`,
-        /// `secret`, `credential`, `per_minute`), and, if it differs from the default: `allow_addresses` (none),
-        /// `timeout` (30s), `start_timeout` (20s), `recheck` (5m), `at_once` (8), `tools` (500), `max_answer` (1MiB),
-        /// `delay` (30s), `trust_hints` (true), `keep_reader` (false). An `env` value that reads `vault:NAME` comes
+        /// `oauth: {client_id, issuer, scopes}`, `secret`, `credential`, `per_minute`), and, if it differs from the
+        /// default: `allow_addresses` (none), `timeout` (30s), `start_timeout` (20s), `recheck` (5m), `at_once` (8),
+        /// `tools` (500), `max_answer` (1MiB), `delay` (30s), `trust_hints` (true), `keep_reader` (false), `facts`
+        /// (none; by tool: `read`, `hide`, `delay`, `tier`, `targets`). An `env` value that reads `vault:NAME` comes
         /// from the vault.
         mounts: ConfiguredMounts = ConfiguredMounts::default(),
     }

@@ -22,8 +22,10 @@ mod leak;
 mod limits;
 mod log;
 mod manual;
+mod mount_facts;
 mod mounts;
 pub mod network;
+mod oauth;
 mod origin;
 mod programs;
 mod reader;
@@ -39,6 +41,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod tools;
 mod vault;
 mod workers;
 
@@ -69,10 +72,12 @@ pub use leak::{Leak, LeakPatterns, LeakPhrase};
 pub use limits::Limits;
 pub use log::{Log, LogFormat, LogLevel};
 pub use manual::{markdown, schema};
+pub use mount_facts::{MountTargetKind, MountToolFacts};
 pub use mounts::{
-    ConfiguredMounts, EnvValue, MountAddress, MountConfig, MountProgram, MountTransport, is_name as is_mount_name,
-    skeleton,
+    ConfiguredMounts, EnvValue, MountAddress, MountConfig, MountProgram, MountSignIn, MountTransport,
+    is_name as is_mount_name, skeleton,
 };
+pub use oauth::{DocumentUrl, OauthClient};
 pub use origin::{ConfigOrigin, ConfigOrigins};
 pub use programs::{Git, Process};
 pub use reader::CommandLineFlag;
@@ -85,6 +90,7 @@ pub use setting::word;
 pub use size::{ByteSize, FreeDiskFloor};
 pub use state::State;
 pub use tls::{TlsConfig, TlsFiles};
+pub use tools::{AgentToolsets, ClientNamePrefix, ClientToolsets, ToolSettings, Toolset, ToolsetMember, ToolsetPart};
 pub use vault::Vault;
 pub use workers::{Sandbox, Workers};
 
@@ -177,10 +183,14 @@ pub struct Config {
     pub sandbox: Sandbox,
     /// Third-party MCP servers behind the gate.
     pub mounts: ConfiguredMounts,
+    /// Which tools agents are shown over MCP.
+    pub tools: ToolSettings,
     /// How much workers may use.
     pub workers: Workers,
     /// Connected services.
     pub services: Connected,
+    /// How the gateway names itself to authorization servers.
+    pub oauth: OauthClient,
     /// Where the root key of the vault comes from.
     pub vault: Vault,
     /// Connections of the egress proxy.
@@ -298,8 +308,10 @@ struct ConfigSections {
     content: Content,
     leak: Leak,
     log: Log,
+    tools: ToolSettings,
     workers: Workers,
     services: Connected,
+    oauth: OauthClient,
     vault: Vault,
     egress: Egress,
     audit: Audit,
@@ -331,8 +343,10 @@ impl ConfigSections {
             content: Content::read(reader),
             leak: Leak::read(reader),
             log: Log::read(reader),
+            tools: ToolSettings::read(reader),
             workers: Workers::read(reader),
             services: Connected::read(reader),
+            oauth: OauthClient::read(reader),
             vault: Vault::read(reader),
             egress: Egress::read(reader),
             audit: Audit::read(reader),
@@ -403,8 +417,10 @@ impl ConfigSections {
             log: self.log.clone(),
             sandbox: general.sandbox,
             mounts: general.mounts.clone(),
+            tools: self.tools.clone(),
             workers: self.workers.clone(),
             services: self.services.clone(),
+            oauth: self.oauth.clone(),
             vault: self.vault.clone(),
             egress: self.egress.clone(),
             audit: self.audit.clone(),
@@ -440,8 +456,10 @@ impl ConfigSections {
             self.content.shown(),
             self.leak.shown(),
             self.log.shown(),
+            self.tools.shown(),
             self.workers.shown(),
             self.services.shown(),
+            self.oauth.shown(),
             self.vault.shown(),
             self.egress.shown(),
             self.audit.shown(),

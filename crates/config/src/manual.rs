@@ -10,8 +10,8 @@ use super::section::{ConfigField, ConfigSection, key, properties};
 use super::setting::word;
 use super::{
     Approvals, Audit, Batch, Budgets, ConfigSections, Connected, Content, DatabaseSettings, Disk, Egress, Email, FILE,
-    Filesystem, General, Git, Holds, Inbox, Leak, Limits, Log, Process, Recovery, Release, Retention, Sessions, State,
-    Telegram, TlsFiles, Vault, Workers,
+    Filesystem, General, Git, Holds, Inbox, Leak, Limits, Log, OauthClient, Process, Recovery, Release, Retention,
+    Sessions, State, Telegram, TlsFiles, ToolSettings, Vault, Workers,
 };
 
 /// A section of the manual.
@@ -25,7 +25,7 @@ fn page<S: ConfigSection>() -> ManualSection {
     ManualSection { name: S::NAME, meaning: S::meaning(), fields: S::fields() }
 }
 
-fn pages() -> [ManualSection; 28] {
+fn pages() -> [ManualSection; 30] {
     [
         page::<General>(),
         page::<TlsFiles>(),
@@ -49,8 +49,10 @@ fn pages() -> [ManualSection; 28] {
         page::<Content>(),
         page::<Leak>(),
         page::<Log>(),
+        page::<ToolSettings>(),
         page::<Workers>(),
         page::<Connected>(),
+        page::<OauthClient>(),
         page::<Vault>(),
         page::<Egress>(),
         page::<Audit>(),
@@ -90,8 +92,10 @@ impl JsonSchema for ConfigSections {
             ("content", generator.subschema_for::<Content>()),
             ("leak", generator.subschema_for::<Leak>()),
             ("log", generator.subschema_for::<Log>()),
+            ("tools", generator.subschema_for::<ToolSettings>()),
             ("workers", generator.subschema_for::<Workers>()),
             ("services", generator.subschema_for::<Connected>()),
+            ("oauth", generator.subschema_for::<OauthClient>()),
             ("vault", generator.subschema_for::<Vault>()),
             ("egress", generator.subschema_for::<Egress>()),
             ("audit", generator.subschema_for::<Audit>()),

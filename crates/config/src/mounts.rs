@@ -1,6 +1,8 @@
 //! Mount settings: third-party MCP servers behind the gate, how each is reached and what it may reach.
 
-use std::collections::BTreeSet;
+mod sign_in;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -10,9 +12,12 @@ use sluice_core::capability::Catalogue;
 use sluice_core::ids::SecretName;
 use sluice_core::policy::reading::{YamlNode, YamlValue, escape};
 
+use super::mount_facts::{self, MountToolFacts};
 use super::setting::{BoundedSetting, Setting, SettingError};
 use super::size::ByteSize;
 use crate::network::{CredentialPlacement, EgressUrl, HostPattern, IpNetwork};
+
+pub use sign_in::MountSignIn;
 
 /// Mounted servers by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -43,6 +48,8 @@ pub struct MountConfig {
     pub trust_hints: bool,
     /// Whether one reader process may read all its answers to one conversation.
     pub keep_reader: bool,
+    /// What the operator states about single tools, by the server's name for each.
+    pub facts: BTreeMap<String, MountToolFacts>,
 }
 
 /// How a mounted server is reached.
@@ -104,13 +111,15 @@ pub struct MountAddress {
     pub http: bool,
     /// The credential, added by the egress proxy.
     pub credential: Option<(SecretName, CredentialPlacement)>,
+    /// How the gateway signs in, if the server wants OAuth.
+    pub sign_in: MountSignIn,
     /// Private addresses that the host may have.
     pub allow_addresses: Vec<IpNetwork>,
     /// Most requests per minute, if limited.
     pub per_minute: Option<u32>,
 }
 
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 24] = [
     "command",
     "args",
     "env",
@@ -122,6 +131,7 @@ const KEYS: [&str; 22] = [
     "http",
     "secret",
     "credential",
+    "oauth",
     "allow_addresses",
     "per_minute",
     "timeout",
@@ -133,6 +143,7 @@ const KEYS: [&str; 22] = [
     "delay",
     "trust_hints",
     "keep_reader",
+    "facts",
 ];
 /// Names with another meaning in capabilities.
 const OURS: [&str; 6] = ["check", "custom", "mount", "proxy", "sluice", "inbox"];
@@ -182,11 +193,12 @@ impl Setting for ConfiguredMounts {
                 "folder": PathBuf::shape(),
                 "files": {"type": "object", "additionalProperties": false, "properties": {"read": texts, "write": texts}},
                 "network": texts, "memory": ByteSize::shape(), "url": {"type": "string"}, "http": bool::shape(),
-                "secret": {"type": "string"}, "credential": {"type": "string"}, "allow_addresses": texts,
+                "oauth": sign_in::shape(), "secret": {"type": "string"}, "credential": {"type": "string"}, "allow_addresses": texts,
                 "per_minute": {"type": "integer", "minimum": 1}, "timeout": Millis::shape(), "start_timeout": Millis::shape(),
                 "recheck": Millis::shape(), "at_once": {"type": "integer", "minimum": 1, "maximum": 64},
                 "tools": {"type": "integer", "minimum": 1, "maximum": 2000}, "max_answer": ByteSize::shape(),
-                "delay": Millis::shape(), "trust_hints": bool::shape(), "keep_reader": bool::shape()}}})
+                "delay": Millis::shape(), "trust_hints": bool::shape(), "keep_reader": bool::shape(),
+                "facts": mount_facts::shape()}}})
     }
 }
 
@@ -248,6 +260,9 @@ fn shown(mount: &MountConfig) -> Value {
                 map.insert("secret".into(), json!(secret));
                 map.insert("credential".into(), json!(placement.text()));
             }
+            if let (Value::Object(map), Some(shown)) = (&mut all, sign_in::shown(&address.sign_in)) {
+                map.insert("oauth".into(), shown);
+            }
             all
         }
     };
@@ -261,6 +276,7 @@ fn shown(mount: &MountConfig) -> Value {
         map.insert("delay".into(), mount.delay.shown());
         map.insert("trust_hints".into(), json!(mount.trust_hints));
         map.insert("keep_reader".into(), json!(mount.keep_reader));
+        map.insert("facts".into(), mount_facts::shown(&mount.facts));
     }
     all
 }
@@ -292,11 +308,13 @@ fn mount(name: &str, node: &YamlNode, base: &Path) -> Result<MountConfig, Settin
         delay: Millis::from_secs(30),
         trust_hints: true,
         keep_reader: false,
+        facts: BTreeMap::new(),
     };
     let empty = MountAddress {
         url: String::new(),
         http: false,
         credential: None,
+        sign_in: MountSignIn::default(),
         allow_addresses: Vec::new(),
         per_minute: None,
     };
@@ -362,6 +380,11 @@ fn settle(name: &str, written: RawMountConfig) -> Result<MountTransport, Setting
                 (None, Some(_)) => return Err(SettingError::new("has a `credential` without a `secret`")),
                 (None, None) => None,
             };
+            if address.credential.is_some() && address.sign_in != MountSignIn::default() {
+                return Err(SettingError::new(format!(
+                    "`{name}` has a `secret` and `oauth`; it can have only one of them"
+                )));
+            }
             Ok(MountTransport::Address(Box::new(address)))
         }
     }
@@ -391,6 +414,7 @@ fn one(
         "credential" => word(value)
             .and_then(|text| CredentialPlacement::parse(&text).map_err(SettingError::new))
             .map(|read| written.placement = Some(read)),
+        "oauth" => sign_in::read(value).map(|read| address.sign_in = read),
         "allow_addresses" => each(value, IpNetwork::opened).map(|read| address.allow_addresses = read),
         "per_minute" => within(value, base, 1..=1_000_000).map(|read| address.per_minute = Some(read)),
         // A write must end before its claim expires.
@@ -408,12 +432,13 @@ fn one(
         "delay" => within(value, base, Millis::ZERO..=Millis::from_hours(24)).map(|read| made.delay = read),
         "trust_hints" => bool::from_node(value, base).map(|read| made.trust_hints = read),
         "keep_reader" => bool::from_node(value, base).map(|read| made.keep_reader = read),
+        "facts" => mount_facts::read(value, base).map(|read| made.facts = read),
         _ => return None,
     })
     .inspect(|_| {
         let place = match key {
             "args" | "env" | "folder" | "files" | "network" | "memory" => &mut written.of_program,
-            "http" | "secret" | "credential" | "per_minute" => &mut written.of_address,
+            "http" | "secret" | "credential" | "oauth" | "per_minute" => &mut written.of_address,
             _ => return,
         };
         place.get_or_insert_with(|| key.to_owned());

@@ -5,6 +5,7 @@
 
 pub mod finding;
 pub mod leak;
+pub mod media;
 pub mod stages;
 
 pub use finding::{Carrier, ContentError, ContentStage, ContentVerdict, Finding, TextRange};

@@ -12,7 +12,7 @@ pub mod schema;
 pub mod size;
 
 pub use output::{CleanContent, OutputContext, ProvenanceEnvelope};
-pub use schema::SafeSchema;
+pub use schema::{SafeSchema, SchemaFault, SchemaFaultReason, without_names};
 pub use size::{ContentFormat, ContentLimits, JsonStringsKind, RawContent, TOOL_DEFINITION, TOOL_RESULT};
 
 use serde_json::Value;

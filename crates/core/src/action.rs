@@ -326,10 +326,14 @@ impl Action {
 /// Whether the arguments are exactly what the capability takes.
 fn fit(capability: &Capability, arguments: &Map<String, Value>) -> Result<(), ActionError> {
     for (name, value) in arguments {
-        let param = capability.param(name).ok_or_else(|| ActionError::Unknown {
-            capability: capability.name.clone(),
-            argument: name.chars().take(64).collect(),
-        })?;
+        let param = match capability.param(name) {
+            Some(param) => param,
+            None if capability.open => continue,
+            None => {
+                let (capability, argument) = (capability.name.clone(), name.chars().take(64).collect());
+                return Err(ActionError::Unknown { capability, argument });
+            }
+        };
         if let Some(expected) = find_mismatch(param.kind, value) {
             return Err(ActionError::Shape { argument: name.clone(), expected });
         }

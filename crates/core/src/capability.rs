@@ -234,10 +234,19 @@ pub struct Capability {
     /// Its arguments as a JSON Schema, if `params` do not say it all.
     #[serde(default)]
     pub schema: Option<Value>,
+    /// Whether it takes arguments that `params` does not name. Their targets are found by value.
+    #[serde(skip)]
+    pub open: bool,
     /// The digest of the definition that a person accepted, for a third-party capability. A call is frozen with it, so
     /// that an approval of the call covers this definition alone.
     #[serde(skip)]
     pub definition: Option<String>,
+    /// The title that a third-party server gives it.
+    #[serde(skip)]
+    pub title: Option<String>,
+    /// The JSON Schema of its structured results, if a third-party server declares one.
+    #[serde(skip)]
+    pub output: Option<Value>,
 }
 
 const fn default_delay() -> u64 {

@@ -381,6 +381,9 @@ impl CustomCapability {
             usual: Some(Tier::ApprovalRequired),
             schema: Some(self.arguments_schema()),
             definition: Some(self.digest.clone()),
+            title: None,
+            output: None,
+            open: false,
         })
     }
 

@@ -122,6 +122,8 @@ ids! {
     RequestId = "req";
     /// A secret of the vault: the id names it and grants nothing.
     SecretId = "sec";
+    /// The session of a browser at the dashboard.
+    DashboardSessionId = "dash";
 }
 
 fn parse_bits(text: &str, prefix: &'static str) -> Result<u128, NameError> {

@@ -408,6 +408,9 @@ impl Proxy {
             usual: (!reads && self.trust == ProxyTrust::Acquaintance).then_some(Tier::ApprovalRequired),
             schema: Some(about.arguments_schema()),
             definition: None,
+            title: None,
+            output: None,
+            open: false,
         }
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod programs;
 mod reader;
 #[cfg(test)]
 mod tests;
+mod walks;
 pub(crate) mod word_paths;
 mod wrappers;
 
@@ -208,4 +209,23 @@ pub fn possible_paths(text: &str) -> Vec<String> {
         found.extend(word_paths::raw_pieces(text).map(str::to_owned));
     }
     found
+}
+
+/// The folders that a text reads, copies, changes or removes with everything below them, relative to where it starts.
+/// The home folder is written `~`. For prohibitions: of a text that is not understood, it names too much.
+#[must_use]
+pub fn walked_folders(text: &str) -> Vec<String> {
+    match ShellScript::parse(text) {
+        Ok(script) => walks::as_written(&walks::walked(&script)),
+        Err(_) => walks::of_unread(text),
+    }
+}
+
+/// The same for a command that is given word by word.
+#[must_use]
+pub fn walked_folders_of_words(words: &[&str]) -> Vec<String> {
+    match ShellScript::of_words(words) {
+        Ok(script) => walks::as_written(&walks::walked(&script)),
+        Err(_) => walks::of_unread(&words.join(" ")),
+    }
 }

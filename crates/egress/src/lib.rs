@@ -333,8 +333,8 @@ impl Egress {
         .await
     }
 
-    /// Sends one request of the gateway itself to an OAuth provider. The answer is not changed: it may be a credential,
-    /// and goes to the vault.
+    /// Sends one request of the gateway itself to an OAuth provider. The answer keeps every credential but the one that
+    /// was sent in a header: it may be a credential itself, and goes to the vault.
     ///
     /// SECURITY: the leak scan does not read the body, because it consists of secrets: the operator's client secret and
     /// the provider's own codes and tokens, on their way to that provider. It holds nothing from an agent.
@@ -351,7 +351,9 @@ impl Egress {
         let headers = vec![kind, ("accept".to_owned(), "application/json".to_owned())];
         let (url, body) = (form.url.to_owned(), Bytes::new());
         let request = EgressRequest { method: Method::POST, url, headers, body, follow: false, timeout: None };
-        self.send(RequestAuthorization { connection, credential: None, grant: None, sealed }, request).await
+        let credential = form.credential()?;
+        self.send(RequestAuthorization { connection, credential: credential.as_ref(), grant: None, sealed }, request)
+            .await
     }
 
     /// All checks of a request, in order; repeated for each redirect of a read.

@@ -1,16 +1,22 @@
 //! OAuth 2: a person grants the gateway access to an account; the gateway keeps the grant and can revoke it.
 //!
 //! Takes the addresses of a provider and the client id; gives a link for the person, keeps the tokens in the vault,
-//! renews them before they expire, and revokes them. Only the authorization code flow with PKCE (S256) and a loopback
+//! renews them before they expire, and revokes them. The addresses are configured, or discovered from the server that
+//! the access is for. Only the authorization code flow with PKCE (S256) and a loopback
 //! redirect. Promise: a link works once, for ten minutes, with its own state and verifier; a token is only in the vault
 //! or on its way to the provider, and in no log, error or answer; if many callers need a fresh token at once, one of
 //! them requests it; a request that the provider refuses is made once and then left to a person.
 
+mod challenge;
+mod discovery;
 mod error;
+mod exchanges;
 mod keep;
 mod pending;
 mod provider;
 mod refresh;
+mod registration;
+mod terms;
 mod token;
 mod token_state;
 
@@ -18,23 +24,26 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use sluice_config::network::EgressConnection;
 use sluice_core::ids::{ConnectionName, SecretName};
-use sluice_core::{Actor, Clock, Entropy, GatewayDeps, Millis, ServiceName};
+use sluice_core::{Actor, Clock, Entropy, GatewayDeps, Millis, ServiceName, UtcMillis};
 use sluice_store::Store;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::task::JoinSet;
 
-use crate::vault::{NewSecretValue, SecretScope, SecretUse, SecretValue, Vault, VaultError};
-use crate::{Egress, ProviderForm};
+use crate::Egress;
+use crate::vault::{SecretUse, SecretValue, Vault, VaultError};
 
+pub use challenge::{BearerChallenge, scope_words};
+pub use discovery::{AuthorizationServer, ProtectedServer, ServerDiscovery};
 pub use error::{OauthError, OauthErrorCode};
 pub use pending::AuthorizationLink;
-pub use provider::{OauthProvider, redirect_is_loopback};
+pub use provider::{OFFLINE, OauthProvider, redirect_is_loopback};
 pub use refresh::{CredentialRefreshError, CredentialRefresher, ServiceEndpoints};
+pub use registration::{RegisteredClient, authentication, client_document, register};
+pub use terms::{ClientAuthentication, ClientOrigin, GrantTerms, ServerGrantTerms, ServerReach};
 
 use pending::AuthorizationTable;
-use token::{GrantedTokens, TokenEndpointOutcome};
+use token::TokenEndpointOutcome;
 use token_state::{TokenStanding, TokenState};
 
 /// The name under which the vault records the use of a refresh token.
@@ -60,6 +69,17 @@ pub struct OauthCallback {
 pub struct GrantedScopes {
     /// The scopes, as the provider names them.
     pub scopes: Vec<String>,
+}
+
+/// A grant that was given a moment ago.
+#[derive(Debug, Clone)]
+pub struct FinishedGrant {
+    /// The provider that gave it.
+    pub provider: Arc<OauthProvider>,
+    /// The scopes, as the provider names them.
+    pub scopes: Vec<String>,
+    /// How long it can be used without a person, if it cannot be renewed.
+    pub ends_after: Option<Millis>,
 }
 
 /// The result of revoking a grant.
@@ -158,12 +178,36 @@ impl OauthGrants {
     /// When the service has no provider, or the redirect does not lead to the person's own machine.
     pub fn begin(&self, service: &ServiceName, redirect: &str) -> Result<AuthorizationLink, OauthError> {
         let provider = self.inner.provider(service)?;
+        self.link(service, (provider, None), redirect)
+    }
+
+    /// Makes such a link for a provider that is set only when the person has granted access. The secret of a client that
+    /// was registered for it is kept from then on, too.
+    ///
+    /// # Errors
+    /// As [`OauthGrants::begin`], and when an address of the provider is not valid.
+    pub fn begin_with(
+        &self,
+        service: &ServiceName,
+        (provider, client): (OauthProvider, Option<SecretValue>),
+        redirect: &str,
+    ) -> Result<AuthorizationLink, OauthError> {
+        provider.way_out(service)?;
+        self.link(service, (Arc::new(provider), client), redirect)
+    }
+
+    fn link(
+        &self,
+        service: &ServiceName,
+        client: (Arc<OauthProvider>, Option<SecretValue>),
+        redirect: &str,
+    ) -> Result<AuthorizationLink, OauthError> {
         if !redirect_is_loopback(redirect) {
             return Err(OauthError::Redirect);
         }
         let now = self.inner.clock.now();
         let mut pending = self.inner.pending.lock();
-        pending.begin(service, &provider, redirect, (self.inner.entropy.as_ref(), now))
+        pending.begin(service, client, redirect, (self.inner.entropy.as_ref(), now))
     }
 
     /// Exchanges the code from the browser for tokens, and keeps them.
@@ -176,37 +220,74 @@ impl OauthGrants {
         returned: OauthCallback,
         by: Actor,
     ) -> Result<GrantedScopes, OauthError> {
+        let finished = self.finish_link(service, returned, by).await?;
+        Ok(GrantedScopes { scopes: finished.scopes })
+    }
+
+    /// The same, with what is known about the grant.
+    ///
+    /// # Errors
+    /// As [`OauthGrants::finish`].
+    pub async fn finish_link(
+        &self,
+        service: &ServiceName,
+        returned: OauthCallback,
+        by: Actor,
+    ) -> Result<FinishedGrant, OauthError> {
         let inner = &self.inner;
-        let provider = inner.provider(service)?;
         let begun = {
             let mut pending = inner.pending.lock();
             pending.take(service, &returned.state, inner.clock.now()).ok_or(OauthError::State)?
         };
-        // SECURITY: a code from another provider must not be redeemed at this one (RFC 9207).
-        if let (Some(wanted), Some(said)) = (&provider.issuer, &returned.issuer)
-            && wanted != said
-        {
-            return Err(OauthError::State);
+        let provider = Arc::clone(&begun.provider);
+        // SECURITY: a code from another provider must not be redeemed at this one (RFC 9207). The names are compared as
+        // they are written: two spellings of one address can be two providers.
+        match (&provider.issuer, &returned.issuer) {
+            (Some(wanted), Some(said)) if wanted != said => return Err(OauthError::Issuer),
+            (Some(_), None) if provider.terms.server().is_some_and(|terms| terms.names_issuer) => {
+                return Err(OauthError::Issuer);
+            }
+            _ => {}
         }
         let mut lived = inner.lived(service).lock_owned().await;
-        let client = inner.client_secret(service, &provider, &by).await?;
-        let form = token::redeem(&provider, &begun, &returned.code, client.as_ref());
-        let granted = match inner.ask(service, &provider.token, &form).await? {
+        let stored = if begun.client.is_some() { None } else { inner.client_secret(service, &provider, &by).await? };
+        let client = begun.client.as_ref().or(stored.as_ref());
+        let form = token::redeem(&provider, &begun, &returned.code, client);
+        let granted = match inner.ask(service, &provider, &form, client).await? {
             TokenEndpointOutcome::Granted(granted) => granted,
             TokenEndpointOutcome::Denied(denied) => return Err(OauthError::Refused(denied)),
             TokenEndpointOutcome::Nothing => return Err(OauthError::Garbled),
         };
-        let Some(refresh) = &granted.refresh else { return Err(OauthError::NotOffline) };
-        let missing = provider.missing(granted.scope.as_deref());
-        if !missing.is_empty() {
-            // A partial grant is not kept: it is revoked, if the provider cooperates.
-            let _told = inner.give_back(service, &provider, refresh, &by).await;
-            return Err(OauthError::Scope(missing));
+        if provider.terms.server().is_none() {
+            inner.check_account(service, &provider, &granted, &by).await?;
+        } else {
+            // Nothing of an earlier grant is mixed with this one.
+            inner.renew_client(service, (&provider, begun.client), &by).await?;
         }
         inner.keep(service, &provider, &granted, &by).await?;
-        lived.mark_renewed(inner.clock.now(), granted.lasts);
-        let scopes = granted.scope.map_or_else(|| provider.scopes.clone(), |scope| provider::words(&scope));
-        Ok(GrantedScopes { scopes })
+        let ends_after = granted.refresh.is_none().then(|| granted.usable());
+        lived.mark_renewed(inner.clock.now(), granted.usable());
+        self.configure(service.clone(), OauthProvider::clone(&provider))?;
+        let scopes = match (&granted.scope, &provider.terms) {
+            (None, _) => provider.scopes.clone(),
+            (Some(scope), GrantTerms::Account) => provider::words(scope),
+            (Some(scope), GrantTerms::Server(_)) => scope_words(scope),
+        };
+        Ok(FinishedGrant { provider, scopes, ends_after })
+    }
+
+    /// Notes when a grant that cannot be renewed ends, after a restart.
+    pub async fn note_end(&self, service: &ServiceName, ends_at: UtcMillis) {
+        let now = self.inner.clock.now();
+        let left = Millis::from_millis(ends_at.as_millis().saturating_sub(now.as_millis()).try_into().unwrap_or(0));
+        self.inner.lived(service).lock_owned().await.mark_renewed(now, left);
+    }
+
+    /// Removes the provider of a service, so that its grant is neither used nor renewed here.
+    pub fn forget(&self, service: &ServiceName) {
+        self.inner.providers.write().remove(service);
+        self.inner.pending.lock().forget(service);
+        way_name(service).iter().for_each(|way| self.inner.egress.close(way));
     }
 
     /// Makes sure that the access token in the vault is valid for some time.
@@ -268,11 +349,16 @@ impl OauthGrants {
         inner.pending.lock().forget(service);
         let mut lived = inner.lived(service).lock_owned().await;
         let told = match inner.take(service, &provider, by).await {
-            Ok(refresh) => inner.give_back(service, &provider, &refresh, by).await,
-            Err(OauthError::Vault(VaultError::Unknown)) => GrantRevocation::Nothing,
+            Ok(refresh) => inner.give_back(service, &provider, (&refresh, "refresh_token"), by).await,
+            Err(OauthError::Vault(VaultError::Unknown)) => inner.give_back_access(service, &provider, by).await,
             Err(_) => GrantRevocation::Unheard,
         };
-        for name in [refresh_name(service)?, access_name(service)?] {
+        let mut names = vec![refresh_name(service)?, access_name(service)?];
+        if provider.terms.server().is_some() {
+            // The client is bound to the authorization server of this grant.
+            names.push(client_name(service)?);
+        }
+        for name in names {
             match inner.vault.revoke(&name, by.clone()).await {
                 Ok(()) | Err(VaultError::Unknown) => {}
                 Err(error) => return Err(error.into()),
@@ -294,11 +380,7 @@ impl OauthGrants {
         by: Actor,
     ) -> Result<(), OauthError> {
         let provider = self.inner.provider(service)?;
-        let scope = SecretScope::new(vec![CAPABILITY.into()], &provider.own_hosts()?).map_err(VaultError::Wrong)?;
-        let new = NewSecretValue { value, kind: Some("other".into()), scope: Some(scope), overlap: Millis::ZERO };
-        self.inner.vault.set(&client_name(service)?, new, by).await?;
-        self.inner.egress.refresh().await.map_err(VaultError::from)?;
-        Ok(())
+        self.inner.keep_client(service, &provider, value, by).await
     }
 }
 
@@ -353,7 +435,7 @@ impl OauthGrantsInner {
         let refresh = self.take(service, &provider, &by).await?;
         let client = self.client_secret(service, &provider, &by).await?;
         let form = token::renew(&provider, &refresh, client.as_ref());
-        match self.ask(service, &provider.token, &form).await? {
+        match self.ask(service, &provider, &form, client.as_ref()).await? {
             TokenEndpointOutcome::Granted(granted) => {
                 self.keep(service, &provider, &granted, &by).await?;
                 Ok(granted.lasts)
@@ -387,6 +469,9 @@ impl OauthGrantsInner {
         provider: &OauthProvider,
         by: &Actor,
     ) -> Result<Option<SecretValue>, OauthError> {
+        if provider.terms.server().is_some_and(|terms| terms.authentication == ClientAuthentication::Public) {
+            return Ok(None);
+        }
         match self.taken(&client_name(service)?, service, provider, by).await {
             Ok(secret) => Ok(Some(secret)),
             Err(OauthError::Vault(VaultError::Unknown)) => Ok(None),
@@ -404,69 +489,6 @@ impl OauthGrantsInner {
         let (connection, hosts) = (way_name(service)?, provider.own_hosts()?);
         let wanted = SecretUse { capability: CAPABILITY, connection: &connection, hosts: &hosts, by: by.clone() };
         Ok(self.vault.take(name, &wanted).await?)
-    }
-
-    /// Puts the granted tokens into the vault: the refresh token first, so that it is not lost.
-    async fn keep(
-        &self,
-        service: &ServiceName,
-        provider: &OauthProvider,
-        granted: &GrantedTokens,
-        by: &Actor,
-    ) -> Result<(), OauthError> {
-        let wrong = |why: String| OauthError::Vault(VaultError::Wrong(why));
-        if let Some(refresh) = &granted.refresh {
-            let scope = SecretScope::new(vec![CAPABILITY.into()], &provider.own_hosts()?).map_err(wrong)?;
-            let new = NewSecretValue {
-                value: SecretValue::new(refresh.expose().to_vec()),
-                kind: Some("oauth_token".into()),
-                scope: Some(scope),
-                overlap: Millis::ZERO,
-            };
-            self.vault.set(&refresh_name(service)?, new, by.clone()).await?;
-        }
-        let scope = SecretScope::new(provider.capabilities.clone(), &provider.api_hosts).map_err(wrong)?;
-        let value = SecretValue::new(granted.access.expose().to_vec());
-        let new = NewSecretValue { value, kind: Some(ACCESS_KIND.into()), scope: Some(scope), overlap: OVERLAP };
-        self.vault.set(&access_name(service)?, new, by.clone()).await?;
-        // From here on the leak scan looks for the new token.
-        self.egress.refresh().await.map_err(VaultError::from)?;
-        Ok(())
-    }
-
-    async fn give_back(
-        &self,
-        service: &ServiceName,
-        provider: &OauthProvider,
-        refresh: &SecretValue,
-        by: &Actor,
-    ) -> GrantRevocation {
-        let Some(url) = &provider.revoke else { return GrantRevocation::Unheard };
-        let Ok(client) = self.client_secret(service, provider, by).await else { return GrantRevocation::Unheard };
-        match self.post(service, url, &token::give_back(provider, refresh, client.as_ref())).await {
-            Ok(answer) if token::is_taken_back(&answer) => GrantRevocation::Taken,
-            Ok(_) | Err(_) => GrantRevocation::Unheard,
-        }
-    }
-
-    async fn ask(
-        &self,
-        service: &ServiceName,
-        url: &str,
-        form: &[token::OauthFormField<'_>],
-    ) -> Result<TokenEndpointOutcome, OauthError> {
-        Ok(token::parse_response(&self.post(service, url, form).await?))
-    }
-
-    async fn post(
-        &self,
-        service: &ServiceName,
-        url: &str,
-        fields: &[token::OauthFormField<'_>],
-    ) -> Result<crate::EgressResponse, OauthError> {
-        let connection: Arc<EgressConnection> =
-            self.egress.connection(&way_name(service)?).ok_or(OauthError::Unknown)?;
-        Ok(self.egress.submit(&connection, ProviderForm { url, fields }).await?)
     }
 }
 

@@ -94,6 +94,10 @@ pub struct Gateway {
 pub(crate) struct RetentionState {
     /// Whether there may be more expired rows.
     pub rows: bool,
+    /// Whether there may be more rollback points whose time is up.
+    pub points: bool,
+    /// Whether there may be more kept files of coding clients whose time is up.
+    pub client_writes: bool,
     /// Where the scan of old writes continues.
     pub writes: Option<RetentionCursor>,
 }

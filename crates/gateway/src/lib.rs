@@ -19,6 +19,7 @@ pub mod loops;
 pub mod nodes;
 pub mod open;
 mod open_error;
+pub mod operating;
 pub mod queues;
 pub mod recovery;
 pub mod rooms;

@@ -57,6 +57,11 @@ impl ToolListChanges {
         Ok(())
     }
 
+    /// Wakes everyone because an agent's own list has grown: it found tools that it did not have.
+    pub fn notify_found(&self) {
+        self.version.send_modify(|version| *version += 1);
+    }
+
     /// Wakes everyone when the gateway stops.
     pub fn end(&self) {
         self.version.send_modify(|version| *version += 1);

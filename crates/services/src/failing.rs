@@ -1,7 +1,8 @@
 //! Why a write has not happened yet, or never will: the next attempt and the error of the last one.
 //!
 //! Takes a held write and the stored data of its last failure; gives what doors show of it. Promise: agents get our
-//! code and our text; what the service said is shown to people only.
+//! code and our text; what the service said is shown to people only, except for the words of a mounted server, which
+//! passed the content stages.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -41,7 +42,8 @@ pub struct LastErrorView {
     pub code: String,
     /// The reason, as our text.
     pub text: String,
-    /// What the service said, screened and cut to length. Shown to people only.
+    /// What the service said, screened and cut to length. Agents see it only for mounted servers, whose words pass the
+    /// content stages; otherwise it is shown to people only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_says: Option<String>,
     /// When the attempt failed.
@@ -51,7 +53,7 @@ pub struct LastErrorView {
 /// The reader of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureAudience {
-    /// An agent: gets our code and our text.
+    /// An agent: gets our code and our text, and the screened words of a mounted server.
     Agent,
     /// A person: also gets what the service said.
     Person,
@@ -69,12 +71,13 @@ impl FailingView {
     /// The next attempt of a write and the error of the last one.
     #[must_use]
     pub fn with(hold: &Hold, failure: Option<AttemptFailure>, audience: FailureAudience) -> Self {
+        let is_shown = audience == FailureAudience::Person || crate::mounts::is_mount(&hold.service);
         let last_error = failure.filter(|_| shows_error(hold)).map(|failure| {
             let meaning = Code::from_code(&failure.code).map_or("the attempt failed", Code::meaning);
             LastErrorView {
                 text: meaning.to_owned(),
                 code: failure.code,
-                service_says: failure.service_words.filter(|_| audience == FailureAudience::Person),
+                service_says: failure.service_words.filter(|_| is_shown),
                 at: failure.failed_at.to_string(),
             }
         });

@@ -5,6 +5,8 @@
 //! or argument names the path, or how it is written: `..`, links, `~`, quotes, shell words, file name patterns. Files
 //! that a running program opens by itself are not seen here.
 
+mod walked;
+
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;

@@ -6,17 +6,23 @@
 //! failure of one server affects that server alone.
 
 mod answer;
+mod arguments;
 mod child;
 mod client;
+mod facts;
 mod following;
 mod headers;
 mod http;
+mod logs;
 mod reload;
+mod runtimes;
 mod service;
+pub mod sign_in;
 mod supervisor;
 mod tool_checks;
 mod tools;
 mod wire;
+mod words;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,9 +46,12 @@ use crate::intake::Intake;
 use crate::workers::GatewayWorkers;
 use crate::{Service as _, ServiceContext};
 
+pub use facts::ProposedFacts;
 pub use following::{follow_acceptances, mounted_elsewhere_changed};
+pub use logs::{MountLogLine, MountLogSource};
 pub use reload::{MountsReloadSummary, reload};
 pub use service::{MountCondition, MountPhase, MountService, MountToolCondition};
+pub use sign_in::{MountSignInLink, MountSignInNeed, MountSignInParams};
 
 /// Everything that a mount needs from the gateway.
 pub struct MountsDeps {

@@ -111,6 +111,11 @@ impl GatewayArgs {
 }
 
 impl GatewayClient {
+    /// The main address, without a slash at the end.
+    pub(crate) fn address(&self) -> &str {
+        &self.main
+    }
+
     /// A client for one address with the credential from one file; variables and configuration are ignored.
     pub(crate) fn with_key_file(url: &str, key_file: &Path) -> Result<Self, CliError> {
         Self::open(find::with_key_file(url, key_file)?)
@@ -179,11 +184,6 @@ impl GatewayClient {
     /// The raw connection and the runtime it runs on.
     pub(crate) fn into_wire(self) -> (tokio::runtime::Runtime, RawGatewayClient) {
         (self.runtime, RawGatewayClient { http: self.http, main: self.main, credential: self.credential })
-    }
-
-    /// The main address of the gateway.
-    pub(crate) fn address(&self) -> &str {
-        &self.main
     }
 
     /// Sends a request and gives the JSON of the response, or null if it is empty. A problem document is a

@@ -12,7 +12,7 @@ const INDENT: usize = 16;
 
 /// The groups, each with its commands in the order in which they are shown.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("Run", &["demo", "init", "setup", "serve", "status", "doctor", "mcp", "hook"]),
+    ("Run", &["demo", "init", "setup", "serve", "login", "status", "doctor", "mcp", "hook"]),
     ("Decide", &["approvals", "allowances", "freeze", "unfreeze", "holds", "dead", "rollback", "findings"]),
     ("Inspect", &["call", "calls", "sessions", "events", "alerts", "replica", "capabilities", "screen"]),
     ("Connect", &["connect", "disconnect", "services", "mounts", "proxies", "egress", "secrets", "channels"]),

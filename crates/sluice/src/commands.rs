@@ -26,6 +26,7 @@ pub(crate) mod holds;
 pub(crate) mod hook;
 pub(crate) mod init;
 pub(crate) mod keys;
+pub(crate) mod login;
 pub(crate) mod mcp;
 pub(crate) mod mounts;
 pub(crate) mod nodes;
@@ -59,6 +60,8 @@ pub(crate) enum SluiceCommand {
     Serve(serve::ServeCommand),
     /// Show the state of the gateway
     Status(status::StatusCommand),
+    /// Sign in to the dashboard, list and end such sessions
+    Login(login::LoginCommand),
     /// List approvals and answer them
     Approvals(approvals::ApprovalsCommand),
     /// List, cancel, extend, send and settle held writes
@@ -155,6 +158,7 @@ pub(crate) fn run(command: SluiceCommand, screen: &CommandConsole) -> Result<Com
         SluiceCommand::Init(init) => init.run(screen),
         SluiceCommand::Serve(serve) => serve.run(screen),
         SluiceCommand::Status(status) => status.run(screen),
+        SluiceCommand::Login(login) => login.run(screen),
         SluiceCommand::Approvals(approvals) => approvals.run(screen),
         SluiceCommand::Holds(holds) => holds.run(screen),
         SluiceCommand::Dead(dead) => dead.run(screen),

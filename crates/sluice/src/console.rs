@@ -1,5 +1,7 @@
 //! Console output: data on stdout, remarks on stderr, colour only where it is wanted.
 
+mod progress;
+
 use std::fmt::Display;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
@@ -11,6 +13,8 @@ use sluice_core::policy::{FaultSeverity, FileFault};
 use crate::failure::{CliError, CommandExit};
 use crate::output_format;
 use crate::pager;
+
+pub(crate) use progress::TaskProgress;
 
 /// The values of `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -13,6 +13,7 @@ use std::io::Write;
 
 use anyhow::Context as _;
 
+use crate::console::TaskProgress;
 use gateway::DemoGateway;
 
 /// How the demo runs.
@@ -22,6 +23,8 @@ pub struct DemoOptions {
     pub keep: bool,
     /// How many times faster than real time the demo's clock runs; `None`: steps are immediate.
     pub speed: Option<u32>,
+    /// Show on stderr how far the copy is.
+    pub progress: bool,
 }
 
 /// How many messages the demo's mailbox has.
@@ -67,7 +70,9 @@ pub fn run(out: &mut dyn Write, telling: DemoOptions) -> anyhow::Result<()> {
         "Nothing leaves this machine. The demo has its own clock; every line is checked when it is printed."
     )?;
     out.flush()?;
-    let took = stage.wait_for_copy(|_, _| {})?;
+    let copying = TaskProgress::new("copying the mailbox", Some(MESSAGES), telling.progress);
+    let took = stage.wait_for_copy(|done, _| copying.reached(done, None))?;
+    drop(copying);
     let rate = u128::from(MESSAGES) * 1000 / took.as_millis().max(1);
     writeln!(
         out,

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     /// Commands that run something, or print only one format.
-    const WITHOUT: [&str; 18] = [
+    const WITHOUT: [&str; 20] = [
         "demo",
         "serve",
         "mcp",
@@ -143,6 +143,8 @@ mod tests {
         "egress show",
         "proxies crash",
         "mounts add",
+        "mounts import",
+        "mounts set",
         "mounts remove",
         "screen inbound",
         "screen outbound",

@@ -39,6 +39,21 @@ pub(crate) fn moment(text: &str) -> Option<UtcMillis> {
     text.parse::<jiff::Timestamp>().ok().map(|at| UtcMillis::from_millis(at.as_millisecond()))
 }
 
+/// How long ago a time is, or in how long it comes, in words; a date if it is far away.
+pub(crate) fn age(at: UtcMillis, now: UtcMillis) -> String {
+    let (span, past) = if at <= now { (now.since(at), true) } else { (at.since(now), false) };
+    let seconds = span.as_millis() / 1000;
+    let words = match seconds {
+        0 => return "now".to_owned(),
+        1..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..172_800 => format!("{} h", seconds / 3600),
+        172_800..1_209_600 => format!("{} d", seconds / 86_400),
+        _ => return at.to_string().chars().take(10).collect(),
+    };
+    if past { format!("{words} ago") } else { format!("in {words}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,6 +65,23 @@ mod tests {
         for bad in ["", "+", "10", "m", "-1s", "1.5h", "1w", "++1s", "99999999999999999999d"] {
             assert!(span(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_age_is_one_number_and_its_unit() {
+        let now = UtcMillis::from_millis(1_763_589_600_000);
+        for (span, words) in [
+            (Millis::from_millis(900), "now"),
+            (Millis::from_secs(59), "59 s ago"),
+            (Millis::from_mins(3), "3 min ago"),
+            (Millis::from_hours(47), "47 h ago"),
+            (Millis::from_hours(72), "3 d ago"),
+            (Millis::from_hours(24 * 30), "2025-10-20"),
+        ] {
+            assert_eq!(age(now - span, now), words);
+        }
+        assert_eq!(age(now + Millis::from_secs(27), now), "in 27 s");
+        assert_eq!(age(now + Millis::from_mins(61), now), "in 1 h");
     }
 
     #[test]

@@ -316,3 +316,13 @@ fn decode(row: SqlRow) -> Result<(Allowance, u64), StoreError> {
     let bounds = AllowanceBounds { expires_at, uses_left, target };
     Ok((Allowance { id, scope, asker, covers, bounds, given_at, used, standing }, row.count()?))
 }
+
+impl Store {
+    /// Revokes a standing approval.
+    ///
+    /// # Errors
+    /// When there is no active one with this id.
+    pub async fn revoke_allowance(&self, id: AllowanceId, by: Actor) -> Result<(), StoreError> {
+        self.submit(RevokeAllowance { id, by }).await
+    }
+}

@@ -26,6 +26,7 @@ mod connections;
 mod cosignatures;
 mod counters;
 mod credentials;
+mod dashboard_access;
 mod deliveries;
 mod egress;
 mod error;
@@ -42,6 +43,7 @@ mod links;
 mod lists;
 mod local;
 mod migrate;
+mod mount_grants;
 mod mounts;
 mod nodes;
 mod observed;
@@ -83,7 +85,7 @@ use sluice_core::approval::Approval;
 use sluice_core::approval::allowance::{Allowance, ApprovalRequester};
 use sluice_core::audit::ChainHead;
 use sluice_core::hold::{Hold, Permit};
-use sluice_core::ids::{AllowanceId, MessageId};
+use sluice_core::ids::MessageId;
 use sluice_core::{Actor, AgentName, ApprovalId, Clock, HoldId, NodeName, ServiceName, UtcMillis};
 
 pub use admission::{Admission, AdmissionOutcome, BudgetUse, RateLimitCounter};
@@ -101,6 +103,7 @@ pub use client_writes::{ClientWrite, ClientWriteState, KeepClientWrite, REPORTED
 pub use clock::ClockRepair;
 pub use connections::{BeginConnection, ForgottenContent, MoveConnection, MovedConnection, ServiceConnection};
 pub use credentials::{AccessKey, AccessKeyKind, IssueKey, OperatorRole, RotateKey};
+pub use dashboard_access::{DASHBOARD_SESSION_LIFETIME, DashboardSession, OpenDashboardSession, SignInProof};
 pub use deliveries::{ApprovalDelivery, DecisionHabit};
 pub use egress::{EgressQuotaOutcome, EgressState, RecordServiceReply, TakeEgressQuota, UnusedEgressQuota};
 pub use error::StoreError;
@@ -112,10 +115,11 @@ pub use hold_interventions::{CancelHoldOutcome, HoldSettlement, HoldTiming, Serv
 pub use instance::RememberedLog;
 pub use lane::{OccupiedReaders, StopLane};
 pub use links::ApprovalLink;
-pub use lists::{ApprovalFilter, HoldFilter};
+pub use lists::{ApprovalFilter, ApprovalSummary, HoldFilter, HourlyWriteCount};
 pub use local::{AddSchedule, MoveSchedule, SCHEDULES_OF_AGENT, Schedule, ScheduleState};
 pub use local::{AgentActivity, AgentMessage, MESSAGES_WAITING, MessagePriority, SendAgentMessage};
 pub use migrate::CURRENT as SCHEMA;
+pub use mount_grants::MountGrant;
 pub use mounts::{MountsChange, PinnedTool, SeenTool, ToolEffectClaim, ToolReviewReason, definition_digest};
 pub use observed::{ListObservedCalls, ObservedCall, ObservedCallEntry};
 pub use outbox::{MessageSeverity, NOTICE, OutboxMessage, UndeliveredMessage};
@@ -577,14 +581,6 @@ impl Store {
     /// When the database cannot be read.
     pub async fn allowances(&self, limit: u32) -> Result<Vec<Allowance>, StoreError> {
         self.ask(allowances::ListAllowances { limit }).await
-    }
-
-    /// Revokes a standing approval.
-    ///
-    /// # Errors
-    /// When there is no active one with this id.
-    pub async fn revoke_allowance(&self, id: AllowanceId, by: Actor) -> Result<(), StoreError> {
-        self.submit(allowances::RevokeAllowance { id, by }).await
     }
 }
 

@@ -1,5 +1,8 @@
 //! Lists for people: writes and approval requests, filtered, a page at a time.
 
+mod summaries;
+mod write_flow;
+
 use sluice_core::approval::Approval;
 use sluice_core::hold::Hold;
 use sluice_core::ids::SessionId;
@@ -11,6 +14,9 @@ use crate::error::StoreError;
 use crate::holds::{self, columns};
 use crate::sql::{StoreTx, params};
 use crate::unit_of_work::{StoreQuery, UnitOfWork, UseCase};
+
+pub use summaries::ApprovalSummary;
+pub use write_flow::HourlyWriteCount;
 
 /// How far the ids of a call and its writes may be apart, in milliseconds.
 const APART: u128 = 60_000;

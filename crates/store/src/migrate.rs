@@ -29,6 +29,8 @@ pub(crate) const ALL: &[Migration] = &[
     Migration { version: 15, sql: include_str!("../migrations/0015_proxy_budgets.sql") },
     Migration { version: 16, sql: include_str!("../migrations/0016_nodes.sql") },
     Migration { version: 17, sql: include_str!("../migrations/0017_archive.sql") },
+    Migration { version: 18, sql: include_str!("../migrations/0018_mount_grants.sql") },
+    Migration { version: 19, sql: include_str!("../migrations/0019_dashboard.sql") },
 ];
 
 /// The schema version that this release writes.

@@ -26,7 +26,7 @@ struct PrunableRowKind {
     kept: Millis,
 }
 
-const KINDS: [PrunableRowKind; 15] = [
+const KINDS: [PrunableRowKind; 17] = [
     PrunableRowKind {
         name: "results",
         find: "SELECT hold FROM results WHERE until <= ?1 LIMIT ?2",
@@ -61,6 +61,18 @@ const KINDS: [PrunableRowKind; 15] = [
         name: "links",
         find: "SELECT token FROM links WHERE made_at <= ?1 LIMIT ?2",
         forget: &["DELETE FROM links WHERE token = ?1 AND made_at <= ?2"],
+        kept: KEPT,
+    },
+    PrunableRowKind {
+        name: "dashboard_links",
+        find: "SELECT hash FROM dashboard_links WHERE expires_at <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM dashboard_links WHERE hash = ?1 AND expires_at <= ?2"],
+        kept: KEPT,
+    },
+    PrunableRowKind {
+        name: "dashboard_sessions",
+        find: "SELECT id FROM dashboard_sessions WHERE expires_at <= ?1 LIMIT ?2",
+        forget: &["DELETE FROM dashboard_sessions WHERE id = ?1 AND expires_at <= ?2"],
         kept: KEPT,
     },
     PrunableRowKind {

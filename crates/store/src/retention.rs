@@ -22,8 +22,9 @@ const SESSIONS: &str = "SELECT id, CASE WHEN tainted_at IS NULL THEN 'clean' ELS
 const PROXY_TASKS: &str = "SELECT id, state, started_at, ended_at FROM proxy_tasks WHERE id > ?1 ORDER BY id LIMIT ?2";
 /// A request of a client of the approval API. The client acts by itself, so its approval is never consumed.
 const API_REQUEST: &str = "SELECT approval FROM requests WHERE approval = ?1";
-/// Rollback points that can still be used, or whose content is not removed yet.
-const LIVE_POINT: &str = "SELECT id FROM rollback_points WHERE hold = ?1 AND (state = 'captured' OR state = 'sealed')";
+/// A rollback point that can still be used. One that is only captured belongs to a write that ended without an effect,
+/// and no write that has ended can use it.
+const LIVE_POINT: &str = "SELECT id FROM rollback_points WHERE hold = ?1 AND state = 'sealed'";
 const STILL_OVER: &str = "SELECT id FROM holds WHERE id = ?1 AND ended_at <= ?2";
 /// An open write that depends on this approval request.
 const OPEN_WRITE: &str = "SELECT h.id FROM approval_items i JOIN holds h ON h.id = i.hold \

@@ -78,6 +78,29 @@ impl StubServer {
                 marked
             }
             "turns" if TURNED.load(Ordering::SeqCst) => vec![tool("echo", "Says it louder.", true), write],
+            "shapes" => {
+                let with = |name: &str, schema: Value| json!({"name": name, "description": "Takes it.", "inputSchema": schema});
+                let text = json!({"type": "string"});
+                vec![
+                    with(
+                        "either",
+                        json!({"type": "object", "oneOf": [
+                        {"properties": {"path": text}, "required": ["path"], "additionalProperties": false},
+                        {"properties": {"url": text}, "required": ["url"], "additionalProperties": false}]}),
+                    ),
+                    with("anything", json!({"type": "object"})),
+                    with(
+                        "named",
+                        json!({"type": "object", "properties": {"id": {"$ref": "#id"}},
+                        "$defs": {"id": {"$anchor": "id", "type": "string", "pattern": "^(?!-)[a-z]+$"}}}),
+                    ),
+                    with(
+                        "unchecked",
+                        json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}}),
+                    ),
+                    with("elsewhere", json!({"type": "object", "properties": {"a": {"$ref": "https://a.example/x"}}})),
+                ]
+            }
             // Never the same twice.
             "flaps" => {
                 let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
@@ -150,6 +173,7 @@ impl StubServer {
         let text = message.pointer("/params/arguments/text").and_then(Value::as_str).unwrap_or_default();
         let said = match self.kind.as_str() {
             "injects" => ATTACK.to_owned(),
+            "shapes" => message.pointer("/params/arguments").map(ToString::to_string).unwrap_or_default(),
             "looks" => look_around(text),
             _ => format!("{} {text}", message.pointer("/params/name").and_then(Value::as_str).unwrap_or_default()),
         };
@@ -183,6 +207,15 @@ impl StubServer {
                     TURNED.store(true, Ordering::SeqCst);
                     say(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
                 }
+                // Says what is wrong in an error of the protocol, and on its error output.
+                "explains" if called => {
+                    let text = message.pointer("/params/arguments/text").and_then(Value::as_str).unwrap_or_default();
+                    eprintln!("cannot do {} of these", text.len());
+                    say(
+                        &json!({"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": -32000, "message": text}}),
+                    );
+                    continue;
+                }
                 "dies" if called => std::process::exit(3),
                 // The result of a call is in its file, byte for byte.
                 "verbatim" if called => {
@@ -190,6 +223,14 @@ impl StubServer {
                     let result = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
                     let line = format!("\n{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{}}}\n", result.trim());
                     drop(std::io::stdout().write_all(line.as_bytes()).and_then(|()| std::io::stdout().flush()));
+                    continue;
+                }
+                // Reports progress without an end, and never a result.
+                "floods" if called => {
+                    for n in 0..50_000 {
+                        let params = json!({"progressToken": 1, "progress": n, "message": "x"});
+                        say(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}));
+                    }
                     continue;
                 }
                 "wrong_id" if called => {

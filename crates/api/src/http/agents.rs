@@ -12,7 +12,8 @@ use sluice_store::{AccessKey, AccessKeyKind, Agent, IssueKey, ObserveMode, Rotat
 
 use super::reply::HttpReply;
 use super::route::RoutedRequest;
-use super::views::{AgentView, KeyView, ListPage, ObservingView, OperatorRoleName};
+use super::views::{AgentView, KeyView, ListPage, ObservingView, OperatorRoleName, ToolListView};
+use crate::mcp;
 
 /// How many seconds the old key keeps working after a rotation, by default.
 const OVERLAP: u64 = 3600;
@@ -43,7 +44,20 @@ fn view(gw: &Gateway, agent: &Agent, keys: &[AccessKey]) -> AgentView {
         removed: agent.removed_at.is_some(),
         keys: u32::try_from(keys.iter().filter(works).count()).unwrap_or(u32::MAX),
         observing: observing(gw, &agent.name),
+        tools: Vec::new(),
     }
+}
+
+/// The lists of tools of an agent.
+async fn tool_lists(gw: &Gateway, agent: &AgentName) -> Result<Vec<ToolListView>, CallError> {
+    let short = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let lists = mcp::lists_of(gw, agent).await?.into_iter().map(|list| ToolListView {
+        toolset: list.toolset,
+        clients: list.clients,
+        tools: short(list.budget.tools),
+        tokens: short(list.budget.tokens),
+    });
+    Ok(lists.collect())
 }
 
 /// The observe mode of an agent, while it lasts.
@@ -124,7 +138,8 @@ async fn one(gw: &Gateway, name: &AgentName, status: u16) -> Result<HttpReply, C
     let (agents, keys) = (gw.store.agents().await?, gw.store.keys().await?);
     let agent = agents.iter().find(|agent| agent.name == *name);
     let agent = agent.ok_or_else(|| CallError::new(Code::IdentityUnknownAgent))?;
-    Ok(HttpReply::json(status, &view(gw, agent, &keys)))
+    let tools = if agent.removed_at.is_some() { Vec::new() } else { tool_lists(gw, name).await? };
+    Ok(HttpReply::json(status, &AgentView { tools, ..view(gw, agent, &keys) }))
 }
 
 /// A reason.

@@ -17,7 +17,7 @@ use sluice_store::{ApprovalCard, ApprovalFilter, ApprovalRuling, BatchChoice, St
 
 use super::reply::HttpReply;
 use super::route::RoutedRequest;
-use super::views::{ApprovalView, HoldView, ListPage, ReasonView};
+use super::views::{ApprovalView, HoldView, ListPage, ReasonView, listed};
 use super::{channels, gate};
 
 /// Most writes of a card in one answer; `from` gives the others.
@@ -41,8 +41,7 @@ pub(super) async fn list(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let state = state(&visit)?;
     let filter = ApprovalFilter { state, agent: visit.query_param::<AgentName>("agent")? };
     let found = visit.store.approvals_page(filter, after, limit + 1).await?;
-    let cards = found.into_iter().map(|approval| ApprovalCard { approval, items: Vec::new() });
-    let views = cards.map(|card| ApprovalView::of(&card, Vec::new())).collect();
+    let views = listed::approvals(&visit.store, found).await?;
     Ok(HttpReply::json(200, &ListPage::of(views, limit, |view: &ApprovalView| view.approval_id.clone())))
 }
 

@@ -10,7 +10,7 @@ use sluice_gateway::rooms::identity::{CallOptions, CallRequest};
 use sluice_gateway::rooms::{answer, client_writes, freeze, hold};
 use sluice_gateway::{Gateway, corridor};
 use sluice_services::about::AboutService;
-use sluice_services::failing::FailureAudience;
+use sluice_services::failing::{FailingView, FailureAudience, LastErrorView};
 use sluice_services::{CallError, failing};
 use sluice_store::{HoldFilter, Store};
 
@@ -180,7 +180,9 @@ async fn ended(gw: &Gateway, store: &Store, call: CallId, agent: Option<&AgentNa
             }
         }
         let read = ReadTrace::read(&fact.detail).filter(|_| asker.is_none()).map(ReadTraceView::from);
+        let failing = mount_error(gw, call, capability.as_deref(), code.as_deref().filter(|_| status == "refused"));
         return Ok(CallView {
+            failing,
             call_id: call.to_string(),
             status: status.into(),
             code,
@@ -190,6 +192,19 @@ async fn ended(gw: &Gateway, store: &Store, call: CallId, agent: Option<&AgentNa
         });
     }
     Err(CallError::new(Code::CallNotFound))
+}
+
+/// What a mounted server said about a read that it did not answer, as long as this gateway remembers it.
+fn mount_error(gw: &Gateway, call: CallId, capability: Option<&str>, code: Option<&str>) -> FailingView {
+    let mount = capability.and_then(|name| name.split_once('.')).and_then(|(mount, _)| gw.mounts.get(mount));
+    let said = mount.and_then(|mount| mount.words_about(call));
+    let last_error = code.zip(said).map(|(code, (words, at))| LastErrorView {
+        code: code.to_owned(),
+        text: Code::from_code(code).map_or("the attempt failed", Code::meaning).to_owned(),
+        service_says: Some(words),
+        at: at.to_string(),
+    });
+    FailingView { retry: None, last_error }
 }
 
 /// A call that a client has carried out.

@@ -12,11 +12,11 @@ use sluice_core::hold::{Hold, HoldState};
 use sluice_core::refusal::Code;
 use sluice_core::{Actor, HoldId};
 use sluice_gateway::rooms::identity::{CallMode, CallOptions, IdentifiedCall};
-use sluice_gateway::{Gateway, corridor};
+use sluice_gateway::{Gateway, corridor, operating};
 use sluice_services::{CallError, failing};
 use sluice_store::{HoldFilter, HoldSettlement};
 
-use super::holds::{audience, find, settle_hold};
+use super::holds::{audience, find};
 use super::reply::HttpReply;
 use super::route::RoutedRequest;
 use super::views::{CallView, HoldView, ListPage};
@@ -182,7 +182,7 @@ pub(super) async fn discard(visit: RoutedRequest) -> Result<HttpReply, CallError
 
 async fn say(visit: &RoutedRequest, word: HoldSettlement) -> Result<HttpReply, CallError> {
     let hold = dead(visit).await?;
-    let hold = settle_hold(&visit.gw, &hold, hold.version, (word, visit.actor()?)).await?;
+    let hold = operating::settle(&visit.gw, &hold, hold.version, (word, visit.actor()?)).await?;
     Ok(HttpReply::json(200, &HoldView::of(&hold)))
 }
 
@@ -204,7 +204,7 @@ async fn of_cause(mut visit: RoutedRequest, word: &HoldSettlement) -> Result<Htt
     let mut data = Vec::new();
     for hold in dead.iter().filter(|hold| cause(hold) == wanted).take(most) {
         // Another person may have settled one meanwhile: the others are settled all the same.
-        match settle_hold(gw, hold, hold.version, (word.clone(), by.clone())).await {
+        match operating::settle(gw, hold, hold.version, (word.clone(), by.clone())).await {
             Ok(hold) => data.push(HoldView::of(&hold)),
             Err(no) if no.refusal.code() == Code::StoreConflict => {}
             Err(no) => return Err(no),
@@ -232,7 +232,7 @@ pub(super) async fn edit(mut visit: RoutedRequest) -> Result<HttpReply, CallErro
     let answer = corridor::again(gw, resubmit(gw, &old, arguments).await?).await?;
     // The new call is recorded now, so the old one can be given up. After an interruption, the same edit finds the same
     // call.
-    let replaced = settle_hold(gw, &old, version, (HoldSettlement::GiveUp, visit.actor()?)).await?;
+    let replaced = operating::settle(gw, &old, version, (HoldSettlement::GiveUp, visit.actor()?)).await?;
     let (_, call) = CallView::of(answer);
     Ok(HttpReply::json(202, &EditedDeadLetterView { call, replaced: HoldView::of(&replaced) }))
 }

@@ -3,23 +3,21 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sluice_core::hold::Hold;
-use sluice_core::ids::{MessageId, SessionId};
+use sluice_core::ids::SessionId;
 use sluice_core::refusal::Code;
-use sluice_core::{Actor, AgentName, ApprovalId, CallId, HoldId, Millis, UtcMillis};
+use sluice_core::{AgentName, CallId, HoldId, Millis, UtcMillis};
 use sluice_gateway::Gateway;
+use sluice_gateway::operating;
 use sluice_gateway::rooms::rollback::{self, RollbackSelection};
-use sluice_gateway::rooms::{answer, policy};
 use sluice_services::failing::FailureAudience;
 use sluice_services::{CallError, failing};
-use sluice_store::{HoldFilter, HoldSettlement, HoldTiming, SettleHold};
+use sluice_store::{HoldFilter, HoldSettlement, HoldTiming};
 
 use super::calls::{filter, stop};
 use super::reply::HttpReply;
 use super::route::RoutedRequest;
 use super::views::{HoldView, ListPage, listed};
 
-/// The longest time by which one request can extend a hold.
-const LONGEST: Millis = Millis::from_hours(24);
 /// Most writes that one request can undo.
 const MOST: usize = 1_000;
 
@@ -64,11 +62,7 @@ pub struct ExtendHoldBody {
 /// `POST /v1/holds/{buffer_id}/extend`.
 pub(super) async fn extend(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let ExtendHoldBody { seconds } = visit.parse_body()?;
-    let span = Millis::from_secs(seconds);
-    if seconds == 0 || span > LONGEST {
-        return Err(CallError::with_text(Code::DoorParameter, "a write is held longer by 1 second to 24 hours"));
-    }
-    retime(&visit, HoldTiming::Longer(span)).await
+    retime(&visit, HoldTiming::Longer(Millis::from_secs(seconds))).await
 }
 
 /// `POST /v1/holds/{buffer_id}/send-now`.
@@ -77,35 +71,8 @@ pub(super) async fn send_now(visit: RoutedRequest) -> Result<HttpReply, CallErro
 }
 
 async fn retime(visit: &RoutedRequest, timing: HoldTiming) -> Result<HttpReply, CallError> {
-    let id: HoldId = visit.path_param("buffer_id")?;
-    let hold = match visit.gw.store.retime(id, visit.actor()?, timing).await.map_err(missing) {
-        Ok(hold) => hold,
-        Err(no) if no.refusal.code() == Code::HoldTooLate => return Err(over(&visit.gw, id, no).await),
-        Err(no) => return Err(no),
-    };
-    match timing {
-        HoldTiming::Now => {
-            visit.gw.forget_window(id);
-            visit.gw.due.notify_one();
-        }
-        HoldTiming::Longer(span) => {
-            let left =
-                sluice_gateway::loops::release::due_at(&hold).map_or(span, |at: UtcMillis| at.since(visit.gw.now()));
-            visit.gw.open_undo_window(id, left);
-        }
-    }
-    visit.gw.notify_hold_changed(id);
+    let hold = operating::retime(&visit.gw, visit.path_param("buffer_id")?, visit.actor()?, timing).await?;
     Ok(HttpReply::json(200, &HoldView::of(&hold)))
-}
-
-/// The refusal for a write that can no longer be changed, with its state.
-async fn over(gw: &Gateway, id: HoldId, no: CallError) -> CallError {
-    match gw.store.hold(id).await {
-        Ok(Some(hold)) => {
-            CallError::with_text(Code::HoldTooLate, &format!("the write is already {}", answer::status(&hold)))
-        }
-        Ok(None) | Err(_) => no,
-    }
 }
 
 /// A person's decision about a write.
@@ -144,33 +111,8 @@ pub(super) async fn settle(mut visit: RoutedRequest) -> Result<HttpReply, CallEr
         SettleKind::Again => HoldSettlement::Again,
         SettleKind::GiveUp => HoldSettlement::GiveUp,
     };
-    let hold = settle_hold(&visit.gw, &hold, version, (word, visit.actor()?)).await?;
+    let hold = operating::settle(&visit.gw, &hold, version, (word, visit.actor()?)).await?;
     Ok(HttpReply::json(200, &HoldView::of(&hold)))
-}
-
-/// Records a person's decision about a write that they saw at this version.
-pub(super) async fn settle_hold(
-    gw: &Gateway,
-    hold: &Hold,
-    version: u64,
-    (word, by): (HoldSettlement, Actor),
-) -> Result<Hold, CallError> {
-    let tier = policy::look_again(gw, hold).await?.tier;
-    let ids = gw.ids.as_ref();
-    let settle = SettleHold {
-        hold: hold.id,
-        version,
-        by,
-        word,
-        tier,
-        approval: ApprovalId::mint(ids),
-        message: MessageId::mint(ids),
-        expiry: gw.config.approvals.expiry,
-    };
-    let hold = gw.store.settle(settle).await.map_err(missing)?;
-    gw.notify_hold_changed(hold.id);
-    gw.due.notify_one();
-    Ok(hold)
 }
 
 /// The writes to undo.
@@ -283,11 +225,4 @@ async fn chosen(gw: &Gateway, undo: &UndoBody) -> Result<RollbackSelection, Call
 pub(super) async fn find(visit: &RoutedRequest) -> Result<Hold, CallError> {
     let hold = visit.store.hold(visit.path_param("buffer_id")?).await?;
     hold.ok_or_else(|| CallError::new(Code::HoldNotFound))
-}
-
-fn missing(error: sluice_store::StoreError) -> CallError {
-    match error {
-        sluice_store::StoreError::NotFound { .. } => CallError::new(Code::HoldNotFound),
-        other => other.into(),
-    }
 }

@@ -1,5 +1,5 @@
-//! Mounted servers, for operators: their state, their tools that wait for acceptance, accepting tools, and reloading
-//! the configuration of mounts.
+//! Mounted servers, for operators: their state, their logs, their tools that wait for acceptance, accepting tools, and
+//! reloading the configuration of mounts.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use sluice_services::CallError;
 use sluice_services::mounts::{self, MountService, MountsReloadSummary};
 use sluice_store::{PinnedTool, StoreError, ToolEffectClaim, definition_digest};
 
+use super::mount_sign_in::{self, MountSignInView};
 use super::reply::HttpReply;
 use super::route::RoutedRequest;
 use super::views::ListPage;
@@ -47,12 +48,18 @@ pub struct MountView {
     pub open_tools: usize,
     /// Tools that wait for a person's acceptance.
     pub waiting_tools: usize,
+    /// The access to the server, if a person granted it or has to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sign_in: Option<MountSignInView>,
     /// The tools of the server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<MountToolView>,
     /// Tools that cannot be used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedToolView>,
+    /// Tools that facts are stated about and that the server does not have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub facts_without_tool: Vec<String>,
     /// The program's latest error output, in its own words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_words: String,
@@ -66,7 +73,7 @@ pub struct MountToolView {
     /// Its name behind the gate, once it was accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capability: Option<String>,
-    /// `open`, `changed`, `new`, `suspicious` or `gone`.
+    /// `open`, `changed`, `new`, `suspicious`, `gone`, or `hidden` by the operator.
     pub state: String,
     /// `read` or `write`, once it was accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,6 +86,15 @@ pub struct MountToolView {
     pub read_only_by: Option<String>,
     /// Whether its server says that it only reads, so that this can be accepted.
     pub claims_to_read: bool,
+    /// What people must know about it, such as a schema that cannot be checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// What the operator states about it: `read`, `hide`, `delay`, `tier`, `targets`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub facts: Option<Value>,
+    /// What may be stated about it, from the annotations of its server and from names. Nothing follows from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proposed: Option<ProposedFactsView>,
     /// The digest of the definition that was accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted_digest: Option<String>,
@@ -91,6 +107,37 @@ pub struct MountToolView {
     /// The digest of the definition that waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+}
+
+/// What may be stated about a tool.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ProposedFactsView {
+    /// The facts.
+    pub facts: Value,
+    /// The reasons.
+    pub because: Vec<String>,
+}
+
+/// The log of a mount.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct MountLogView {
+    /// The lines, oldest first.
+    pub data: Vec<MountLogLineView>,
+    /// How many older lines are no longer kept.
+    pub dropped: u64,
+}
+
+/// One line of the log of a mount.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct MountLogLineView {
+    /// Its number, from 1 on.
+    pub number: u64,
+    /// When it was written.
+    pub at: String,
+    /// `server` for the error output of the program, `gateway` for lines about it.
+    pub from: String,
+    /// Its text.
+    pub text: String,
 }
 
 /// A tool that cannot be used.
@@ -114,14 +161,18 @@ enum MountToolDetail {
 pub(super) async fn list(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let mut data = Vec::new();
     for service in visit.gw.mounts.all() {
-        data.push(view(&service, MountToolDetail::Counted));
+        data.push(MountView {
+            sign_in: mount_sign_in::view(&visit.gw, &service).await?,
+            ..view(&service, MountToolDetail::Counted)
+        });
     }
     Ok(HttpReply::json(200, &ListPage { data, next_cursor: None, has_more: false }))
 }
 
 /// `GET /v1/mounts/{name}`.
 pub(super) async fn show(visit: RoutedRequest) -> Result<HttpReply, CallError> {
-    Ok(HttpReply::json(200, &view(&*known(&visit.gw, &visit.path_param::<String>("name")?)?, MountToolDetail::Named)))
+    let service = known(&visit.gw, &visit.path_param::<String>("name")?)?;
+    Ok(HttpReply::json(200, &shown(&visit.gw, &service).await?))
 }
 
 /// `GET /v1/mounts/{name}/waiting`.
@@ -138,7 +189,22 @@ pub(super) async fn waiting(visit: RoutedRequest) -> Result<HttpReply, CallError
 pub(super) async fn test(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let service = known(&visit.gw, &visit.path_param::<String>("name")?)?;
     mounts::look_again(&service).await;
-    Ok(HttpReply::json(200, &view(&service, MountToolDetail::Named)))
+    Ok(HttpReply::json(200, &shown(&visit.gw, &service).await?))
+}
+
+/// `GET /v1/mounts/{name}/logs`.
+pub(super) async fn logs(visit: RoutedRequest) -> Result<HttpReply, CallError> {
+    let service = known(&visit.gw, &visit.path_param::<String>("name")?)?;
+    let after = visit.query_param::<u64>("after")?.unwrap_or(0);
+    let limit = visit.query_param::<usize>("limit")?.unwrap_or(500).clamp(1, 5_000);
+    let (lines, dropped) = service.log_lines(after, limit);
+    let data = lines.into_iter().map(|line| MountLogLineView {
+        number: line.number,
+        at: line.at.to_string(),
+        from: line.from.as_str().into(),
+        text: line.text,
+    });
+    Ok(HttpReply::json(200, &MountLogView { data: data.collect(), dropped }))
 }
 
 /// The result of reloading the mounts of the configuration.
@@ -148,6 +214,8 @@ pub struct MountsReloadView {
     pub added: Vec<String>,
     /// Servers whose settings changed, and that were restarted.
     pub changed: Vec<String>,
+    /// Servers of which only the facts about tools changed; they were not restarted.
+    pub restated: Vec<String>,
     /// Servers that were removed.
     pub removed: Vec<String>,
     /// Held writes to them that were cancelled.
@@ -158,10 +226,10 @@ pub struct MountsReloadView {
 
 /// `POST /v1/mounts/reload`.
 pub(super) async fn reload(visit: RoutedRequest) -> Result<HttpReply, CallError> {
-    let MountsReloadSummary { added, changed, removed, cancelled, after_restart } =
+    let MountsReloadSummary { added, changed, restated, removed, cancelled, after_restart } =
         mounts::reload(&visit.gw, visit.actor()?).await?;
     let cancelled = cancelled.iter().map(ToString::to_string).collect();
-    Ok(HttpReply::json(200, &MountsReloadView { added, changed, removed, cancelled, after_restart }))
+    Ok(HttpReply::json(200, &MountsReloadView { added, changed, restated, removed, cancelled, after_restart }))
 }
 
 /// What is accepted.
@@ -234,7 +302,12 @@ async fn may_be_read_only(gw: &Gateway, service: &MountService, tools: &[Accepte
     }
 }
 
-fn known(gw: &Gateway, name: &str) -> Result<Arc<MountService>, CallError> {
+/// A mount with its tools by name, and the access to it.
+pub(super) async fn shown(gw: &Gateway, service: &MountService) -> Result<MountView, CallError> {
+    Ok(MountView { sign_in: mount_sign_in::view(gw, service).await?, ..view(service, MountToolDetail::Named) })
+}
+
+pub(super) fn known(gw: &Gateway, name: &str) -> Result<Arc<MountService>, CallError> {
     let missing =
         || CallError::with_text(Code::StoreNotFound, "there is no mount with this name; GET /v1/mounts lists them");
     gw.mounts.get(name).ok_or_else(missing)
@@ -250,6 +323,7 @@ fn view(service: &MountService, depth: MountToolDetail) -> MountView {
     let (condition, tools, pins) = (service.condition(), service.tools(), service.pins());
     let state_of = |pin: &PinnedTool| match &pin.waiting {
         Some((_, why, _)) => why.as_str(),
+        None if service.facts_of(&pin.tool).hide => "hidden",
         None if tools.iter().any(|tool| tool.tool == pin.tool && tool.open) => "open",
         None => "gone",
     };
@@ -263,6 +337,11 @@ fn view(service: &MountService, depth: MountToolDetail) -> MountView {
             effect: tool.map(|tool| if tool.writes { "write".into() } else { "read".into() }),
             accepted_by: pin.accepted.as_ref().map(|(_, by, _)| by.clone()),
             read_only_by: pin.read_only.as_ref().map(|(by, _)| by.clone()),
+            note: tool.and_then(|tool| tool.note.clone()),
+            facts: Some(service.facts_of(&pin.tool)).filter(|facts| !facts.is_empty()).map(|facts| facts.shown()),
+            proposed: service
+                .proposed_facts(pin)
+                .map(|proposed| ProposedFactsView { facts: proposed.facts.shown(), because: proposed.because }),
             claims_to_read: said(pin).is_some_and(|definition| service.claims_to_read(definition)),
             accepted_digest: pin.accepted.as_ref().map(|(definition, ..)| definition_digest(definition)),
             accepted: pin.accepted.as_ref().and_then(|(definition, ..)| text(definition)),
@@ -289,8 +368,10 @@ fn view(service: &MountService, depth: MountToolDetail) -> MountView {
         missing_layers: condition.missing_layers,
         open_tools: tools.iter().filter(|tool| tool.open).count(),
         waiting_tools: pins.iter().filter(|pin| pin.waiting.is_some()).count(),
+        sign_in: None,
         tools: shown,
         refused: refused.map(|(tool, reason)| RefusedToolView { tool: tool.clone(), reason: reason.clone() }).collect(),
-        last_words: if depth == MountToolDetail::Counted { String::new() } else { condition.last_words },
+        facts_without_tool: if depth == MountToolDetail::Counted { Vec::new() } else { service.facts_without_tool() },
+        last_words: if depth == MountToolDetail::Counted { String::new() } else { service.last_words() },
     }
 }

@@ -267,9 +267,22 @@ impl RouteTable {
             let params = found.params.iter().map(|(name, value)| Ok((name.to_owned(), super::decode(value)?)));
             return Ok(MatchedRoute { route: found.value, params: params.collect::<Result<_, CallError>>()? });
         }
-        Err(CallError::new(if elsewhere { Code::DoorMethod } else { Code::DoorNotFound }))
+        if elsewhere {
+            return Err(CallError::new(Code::DoorMethod));
+        }
+        // A client whose key was refused looks for a sign-in here, and shows people the answer in place of the refusal.
+        if path.starts_with(SIGN_IN_METADATA) || SIGN_IN.contains(&path) {
+            return Err(CallError::with_text(Code::DoorNotFound, NO_SIGN_IN));
+        }
+        Err(CallError::new(Code::DoorNotFound))
     }
 }
+
+/// Where MCP clients look for an authorization server.
+const SIGN_IN_METADATA: &str = "/.well-known/o";
+const SIGN_IN: [&str; 3] = ["/register", "/authorize", "/token"];
+const NO_SIGN_IN: &str = "this gateway has no OAuth sign-in: the client has no agent key, or a wrong one; set the key of \
+                          the agent in the client's `Authorization: Bearer` header";
 
 impl RoutedRequest {
     /// The principal of the request.

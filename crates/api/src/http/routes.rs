@@ -3,6 +3,7 @@
 mod admin;
 mod calls;
 mod channels;
+mod dashboard;
 mod dead_letters;
 mod findings;
 mod gate;
@@ -54,7 +55,7 @@ const APPROVER: RouteAccess = RouteAccess::Operator(OperatorRole::Approver);
 const ADMIN: RouteAccess = RouteAccess::Operator(OperatorRole::Admin);
 
 /// The codes that a call can be refused with.
-const CALL: [Code; 113] = [
+const CALL: [Code; 114] = [
     Code::IdentityPaused,
     Code::IdentitySession,
     Code::SchemaUnknownCapability,
@@ -123,6 +124,7 @@ const CALL: [Code; 113] = [
     Code::ServiceStarting,
     Code::MountDown,
     Code::MountFailed,
+    Code::MountSignIn,
     Code::MountChanged,
     Code::SchemaUnknownAccount,
     Code::ContentWithheld,
@@ -184,6 +186,7 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
         findings::ROUTES,
         mounts::ROUTES,
         channels::ROUTES,
+        dashboard::ROUTES,
     ]
     .into_iter()
     .flatten()

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use sluice_core::hold::Hold;
 use sluice_core::refusal::Code;
 use sluice_core::{AgentName, HoldId, ServiceName};
+use sluice_gateway::operating;
 use sluice_services::CallError;
 use sluice_services::failing::FailureAudience;
 use sluice_store::{HoldFilter, HoldSettlement};
 
-use super::holds::settle_hold;
 use super::reply::HttpReply;
 use super::route::RoutedRequest;
 use super::views::{HoldView, listed};
@@ -159,7 +159,7 @@ async fn settle_listed(
             left.push(left_alone(Code::HoldTooLate));
             continue;
         }
-        match settle_hold(gw, &hold, *version, (word, by.clone())).await {
+        match operating::settle(gw, &hold, *version, (word, by.clone())).await {
             Ok(hold) => data.push(HoldView::of(&hold)),
             // Another person or a lookup was faster: the others are settled all the same.
             Err(no) if no.refusal.code().status() < 500 => left.push(left_alone(no.refusal.code())),

@@ -9,7 +9,7 @@ use sluice_core::policy::reading::closest;
 use sluice_core::refusal::Code;
 use sluice_core::{AgentName, Millis, NodeName, ServiceName};
 use sluice_gateway::channels::health::ChannelHealth;
-use sluice_gateway::{DiskSpace, Gateway, GatewayPhase, recovery};
+use sluice_gateway::{DiskSpace, Gateway, GatewayPhase, operating};
 use sluice_services::CallError;
 use sluice_services::alerts::as_json;
 use sluice_services::connections::ServiceConnectionView;
@@ -438,14 +438,8 @@ pub(super) async fn freezes(visit: RoutedRequest) -> Result<HttpReply, CallError
 /// `POST /v1/freezes`.
 pub(super) async fn freeze(mut visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let FreezeBody { agent, service, reason } = visit.parse_body()?;
-    if reason.chars().count() > 500 {
-        return Err(CallError::with_text(Code::DoorParameter, "a reason has at most 500 characters"));
-    }
     let scope = scope(agent, service)?;
-    let in_flight = visit.gw.stop_lane().freeze(scope.clone(), visit.actor()?, reason).await?;
-    visit.gw.standstill.look(&visit.gw.store).await;
-    recovery::remember_stop(&visit.gw).await;
-    visit.gw.signals.events.notify_written();
+    let in_flight = operating::freeze(&visit.gw, scope.clone(), visit.actor()?, reason).await?;
     let in_flight = in_flight.iter().map(ToString::to_string).collect();
     let (known, nearest) = acquaintance(&visit.gw, &scope);
     Ok(HttpReply::json(201, &FreezeResultView { scope: scope.to_string(), in_flight, known, nearest }))
@@ -460,7 +454,9 @@ fn acquaintance(gw: &Gateway, scope: &FreezeTarget) -> (bool, Option<String>) {
         FreezeTarget::Service(service) => {
             let offered = gw.catalogue.known();
             let offered = offered.iter().map(|capability| capability.service().to_string());
-            let there = gw.services.names().iter().map(ToString::to_string).chain(offered).collect();
+            // Tools of clients and the approval API are frozen by these names, and no service stands behind them.
+            let doors = ["custom", "approvals"].map(str::to_owned);
+            let there = gw.services.names().iter().map(ToString::to_string).chain(offered).chain(doors).collect();
             (service.as_str(), there)
         }
     };
@@ -473,10 +469,7 @@ fn acquaintance(gw: &Gateway, scope: &FreezeTarget) -> (bool, Option<String>) {
 /// `DELETE /v1/freezes`.
 pub(super) async fn unfreeze(visit: RoutedRequest) -> Result<HttpReply, CallError> {
     let scope = scope(visit.query_param("agent")?, visit.query_param("service")?)?;
-    visit.gw.store.unfreeze(scope, visit.actor()?).await?;
-    visit.gw.standstill.look(&visit.gw.store).await;
-    visit.gw.signals.events.notify_written();
-    visit.gw.due.notify_one();
+    operating::unfreeze(&visit.gw, scope, visit.actor()?).await?;
     Ok(HttpReply::nothing())
 }
 

@@ -3,6 +3,7 @@
 mod judgement;
 pub mod listed;
 mod session;
+mod target;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,7 @@ use super::record_search::ReadTraceView;
 pub use judgement::{ObservingView, ReasonView};
 pub use session::SessionView;
 pub use sluice_services::failing::{FailingView, FailureAudience};
+pub use target::TargetView;
 
 /// A problem document (RFC 9457): why a request was refused.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -183,27 +185,6 @@ pub struct HoldView {
     pub failing: FailingView,
 }
 
-/// A target of a write.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct TargetView {
-    /// The argument that holds it.
-    pub argument: String,
-    /// The value in the write.
-    pub value: String,
-    /// `asked` for by the user, `known`, `seen` in outside text, or `new`.
-    pub origin: String,
-    /// The outside text in which it was seen.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-}
-
-impl From<TracedTarget> for TargetView {
-    fn from(traced: TracedTarget) -> Self {
-        let origin = traced.origin.as_str().into();
-        Self { argument: traced.argument, value: traced.value, origin, source: traced.source }
-    }
-}
-
 /// An approval: a request that people decide.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ApprovalView {
@@ -219,6 +200,9 @@ pub struct ApprovalView {
     pub status: String,
     /// How many writes it covers.
     pub items: u32,
+    /// In lists: what it is about, in one line. Words of agents and of third parties stand in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
     /// When it was requested.
     pub asked_at: String,
     /// When no answer becomes a denial.
@@ -290,6 +274,22 @@ pub struct AgentView {
     /// Its observe mode, while it lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observing: Option<ObservingView>,
+    /// The lists of tools that it is shown over MCP, and what they cost a model. Not part of a list of agents.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolListView>,
+}
+
+/// A list of tools that an agent is shown over MCP.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ToolListView {
+    /// The toolset, such as `minimal` or `minimal + git.*`.
+    pub toolset: String,
+    /// The clients in which the agent has it, by the start of their names; empty for every other client.
+    pub clients: Vec<String>,
+    /// How many tools it has.
+    pub tools: u32,
+    /// About how many tokens a model reads for it.
+    pub tokens: u32,
 }
 
 /// A credential, without its secret.
@@ -535,6 +535,7 @@ impl ApprovalView {
             service: approval.service.to_string(),
             status: approval.state.word().into(),
             items: approval.items,
+            summary: None,
             asked_at: approval.asked_at.to_string(),
             expires_at: expires_at.map(|at| at.to_string()),
             decided_by: by,

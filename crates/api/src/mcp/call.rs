@@ -12,11 +12,12 @@ use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use sluice_core::capability::Effect;
 use sluice_core::refusal::Code;
 use sluice_core::{CallId, CapabilityName, HoldId, Millis, Tier};
 use sluice_gateway::rooms::answer::{self, CallOutcome};
 use sluice_gateway::rooms::identity::{CallMode, CallOptions};
-use sluice_gateway::{Gateway, corridor};
+use sluice_gateway::{Gateway, GatewayPhase, corridor};
 use sluice_services::CallError;
 
 use super::call_link::{self, ToolCallIdentity};
@@ -53,13 +54,16 @@ pub(super) async fn make(
 ) -> Result<CallToolResponse, ErrorData> {
     let guest = guest_of(context)?;
     let arguments = request.arguments.unwrap_or_default();
-    if let Some(result) = companions::answer(handler, &guest, &request.name, &arguments).await {
+    let client = client_of(&guest, context);
+    let asked_of_us = (client.as_deref(), &*request.name);
+    if let Some(result) = companions::answer(handler, &guest, asked_of_us, &arguments).await {
         return Ok(result.into());
     }
     if request.name == permission::NAME {
         return Ok(permission::answer(handler, &guest, &arguments, context).await?.into());
     }
-    let Some(capability) = handler.names.now().capability(&request.name).cloned() else {
+    let names = handler.names.now();
+    let Some(capability) = names.capability(&request.name).cloned() else {
         let text = format!("there is no tool `{}`; ask for the list of tools", short(&request.name));
         return Err(ErrorData::new(ErrorCode::INVALID_PARAMS, text, None));
     };
@@ -100,7 +104,8 @@ pub(super) async fn make(
         handler.recent.keep(named, call);
     }
     let CallOutcome::Awaiting { call, hold, .. } = answer else {
-        return Ok(results::call_result(view(answer, &capability).noted(gw, Some(&guest.agent), &capability)).into());
+        let view = view(answer, &capability).noted(gw, Some(&guest.agent), &capability);
+        return Ok(results::call_result(view, &names).into());
     };
     if context.client_capabilities().is_some_and(|client| client.supports_tasks()) {
         return Ok(CallToolResponse::Task(tasks::new(gw, call, &answer)));
@@ -112,13 +117,13 @@ pub(super) async fn make(
         return Ok(CallToolResponse::InputRequired(offer));
     }
     let token = context.meta.get_progress_token();
-    let budget = budget(client_of(&guest, context).as_deref());
+    let budget = budget(client.as_deref());
     let told = match token {
         Some(token) => WaitingMcpCall { gw, call, hold, budget }.with_progress(&context.peer, token).await,
         None => answer::wait(gw, call, hold, PATIENCE.min(budget)).await,
     };
     Ok(match told {
-        Ok(answer) => results::call_result(view(answer, &capability)),
+        Ok(answer) => results::call_result(view(answer, &capability), &names),
         Err(no) => refuse(handler, &guest, &capability, &no),
     }
     .into())
@@ -206,8 +211,8 @@ impl WaitingMcpCall<'_> {
         loop {
             let mut note = ProgressNotificationParam::new(token.clone(), f64::from(seconds(waited)));
             note.message = Some(format!("waiting for a person, {waited} so far"));
-            // A client that is gone gets no progress, and its call stays accepted.
-            let gone = peer.notify_progress(note).await.is_err();
+            // A client that is gone gets no progress, and its call stays accepted. A gateway that stops keeps no call open.
+            let gone = peer.notify_progress(note).await.is_err() || self.gw.phase() == GatewayPhase::Stopping;
             let left = Millis::from_millis(self.budget.as_millis().saturating_sub(waited.as_millis()));
             if gone || left == Millis::ZERO {
                 return answer::wait(self.gw, self.call, self.hold, Millis::ZERO).await;
@@ -234,17 +239,23 @@ pub(super) fn view(answer: CallOutcome, capability: &CapabilityName) -> CallView
 fn refuse(handler: &McpHandler, guest: &McpCaller, capability: &CapabilityName, no: &CallError) -> CallToolResult {
     let instead =
         if no.refusal.code() == Code::PolicyBlocked { alternatives(handler, guest, capability) } else { Vec::new() };
-    results::refusal_result(no, capability.as_str(), instead)
+    let names = handler.names.now();
+    let tool = names.tool(capability).unwrap_or(capability.as_str());
+    results::refusal_result(no, (tool, Some((capability, &names))), instead)
 }
 
-/// Tools of the same service that the rules allow.
+/// Reads of the same service that the rules allow without a person. A write is never suggested: it could reach the effect
+/// that was refused in another way.
 fn alternatives(handler: &McpHandler, guest: &McpCaller, capability: &CapabilityName) -> Vec<String> {
-    let policy = handler.gw.policy.get();
+    let (policy, known) = (handler.gw.policy.get(), handler.gw.catalogue.known());
     let service = sluice_core::capability::service_of(capability);
-    let open = |name: &CapabilityName| policy.reach(&guest.agent, name).loosest < Tier::Blocked;
     let names = handler.names.now();
+    let is_safe = |name: &CapabilityName| {
+        known.get(name).is_some_and(|spec| spec.effect == Effect::Read)
+            && policy.reach(&guest.agent, name).loosest < Tier::ApprovalRequired
+    };
     let near = names.iter().filter(|(_, other)| {
-        *other != capability && sluice_core::capability::service_of(other) == service && open(other)
+        *other != capability && sluice_core::capability::service_of(other) == service && is_safe(other)
     });
     near.take(5).map(|(tool, _)| tool.to_owned()).collect()
 }

@@ -16,8 +16,8 @@ use sluice_services::failing::FailureAudience;
 use sluice_store::{ApprovalFilter, HoldFilter};
 
 use super::handler::McpHandler;
-use super::names::{APPROVALS, CANCEL, STATUS, WAIT, WHOAMI};
-use super::{McpCaller, permission, results, tools};
+use super::names::{APPROVALS, CANCEL, FIND_TOOLS, STATUS, WAIT, WHOAMI};
+use super::{McpCaller, find_tools, permission, results, tools};
 use crate::http::calls;
 use crate::http::views::{HoldView, listed};
 
@@ -28,9 +28,8 @@ const PAGE: u32 = 20;
 
 /// The definitions of the companion tools.
 pub(super) fn list(client: Option<&str>) -> Vec<Tool> {
-    let id = json!({"type": "string", "description": "The call_id (or buffer_id) of the call."});
-    let seconds =
-        json!({"type": "integer", "minimum": 1, "maximum": LONGEST, "description": "How long to wait, 50 at most."});
+    let id = json!({"type": "string"});
+    let seconds = json!({"type": "integer", "minimum": 1, "maximum": LONGEST});
     let own = |name: &'static str, about: &'static str, properties: Value, required: Value, hints: ToolAnnotations| {
         let schema = json!({
             "type": "object", "properties": properties, "required": required, "additionalProperties": false,
@@ -78,7 +77,7 @@ pub(super) fn list(client: Option<&str>) -> Vec<Tool> {
 pub(super) async fn answer(
     handler: &McpHandler,
     guest: &McpCaller,
-    tool: &str,
+    (client, tool): (Option<&str>, &str),
     arguments: &JsonObject,
 ) -> Option<CallToolResult> {
     let answered = match tool {
@@ -91,9 +90,10 @@ pub(super) async fn answer(
         CANCEL => cancel(handler, guest, arguments).await,
         WHOAMI => whoami(handler, guest).await,
         APPROVALS => approvals(handler, guest).await,
+        FIND_TOOLS => find_tools::answer(handler, guest, client, arguments).await,
         _ => return None,
     };
-    Some(answered.unwrap_or_else(|no| results::refusal_result(&no, tool, Vec::new())))
+    Some(answered.unwrap_or_else(|no| results::refusal_result(&no, (tool, None), Vec::new())))
 }
 
 /// The call that an agent names, by its own id or that of its write.
@@ -110,7 +110,7 @@ async fn show_call(
     wait: Millis,
 ) -> Result<CallToolResult, CallError> {
     let view = calls::call_status(&handler.gw, named(arguments)?, Some(&guest.agent), wait).await?;
-    let mut result = results::call_result(view);
+    let mut result = results::call_result(view, &handler.names.now());
     // Asking about a refused call is not itself a refusal.
     result.is_error = Some(false);
     Ok(result)
@@ -138,7 +138,8 @@ async fn cancel(handler: &McpHandler, guest: &McpCaller, arguments: &JsonObject)
         HoldState::Cancelled { .. } => found,
         _ => hold::stop(gw, HoldId::from_bits(call.bits()), Actor::Agent(guest.agent.clone())).await?,
     };
-    let words = format!("`{}` is cancelled: nothing was sent.", hold.action.capability());
+    let (names, capability) = (handler.names.now(), hold.action.capability());
+    let words = format!("`{}` is cancelled: nothing was sent.", names.tool(capability).unwrap_or(capability.as_str()));
     let value = json!({"status": "cancelled", "call_id": call, "buffer_id": hold.id});
     Ok(results::result(value, vec![words], false))
 }

@@ -18,9 +18,10 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use sluice_gateway::Gateway;
 use sluice_services::CallError;
 
+use super::client_lists::ClientToolLists;
 use super::names::LiveToolNames;
 use super::recent::RecentCalls;
-use super::{McpCaller, call, stream, tasks, tools};
+use super::{McpCaller, call, pages, stream, tasks, tools};
 
 /// How long a client may use a list that it has, in milliseconds.
 const FRESH_MS: u64 = 60_000;
@@ -31,13 +32,14 @@ const REVISIONS: [ProtocolVersion; 3] =
 const INSTRUCTIONS: &str = "Every tool call goes through a gate that people set up. Reads are answered at once. Writes \
 may be `held` for a while before they leave or may be `awaiting_approval` by a person: both answer with a `call_id` and \
 both are accepted, so do not make the same call again. Use sluice_status, sluice_wait and sluice_cancel with the \
-`call_id`. A refusal says what to do instead.";
+`call_id`. A refusal says what to do instead. If sluice_find_tools is listed, it finds tools that your list does not have.";
 
-/// Answers one request.
+/// Answers one request. What is kept between two requests only saves work or shortens lists.
 #[derive(Clone)]
 pub(super) struct McpHandler {
     pub gw: Arc<Gateway>,
     pub names: Arc<LiveToolNames>,
+    pub lists: Arc<ClientToolLists>,
     pub recent: Arc<RecentCalls>,
 }
 
@@ -77,16 +79,21 @@ impl ServerHandler for McpHandler {
 
     async fn list_tools(
         &self,
-        _: Option<PaginatedRequestParams>,
+        params: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let guest = guest_of(&context)?;
         let client = client_of(&guest, &context);
-        let viewer = guest.viewer(client.as_deref());
+        let viewer = guest.viewer(client.as_deref(), &self.lists);
         let names = self.names.now();
         let list = Box::pin(tools::list(&self.gw, &names, viewer)).await;
         let list: Vec<Tool> = list.map_err(|no| broken(&no))?;
-        Ok(ListToolsResult::with_all_items(list).with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private))
+        self.lists.note_listed(&guest.list_owner(client.as_deref()), tools::fingerprint(&list));
+        let cursor = params.and_then(|params| params.cursor);
+        let (page, next) = pages::page(list, cursor.as_deref())?;
+        let mut result = ListToolsResult::with_all_items(page);
+        result.next_cursor = next;
+        Ok(result.with_ttl_ms(FRESH_MS).with_cache_scope(CacheScope::Private))
     }
 
     async fn call_tool(

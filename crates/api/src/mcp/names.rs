@@ -22,8 +22,9 @@ pub(super) const CANCEL: &str = "sluice_cancel";
 pub(super) const WHOAMI: &str = "sluice_whoami";
 pub(super) const APPROVALS: &str = "sluice_approvals";
 pub(super) const PERMISSION: &str = "sluice_permission_prompt";
+pub(super) const FIND_TOOLS: &str = "sluice_find_tools";
 /// The names of all companion tools.
-const COMPANIONS: [&str; 6] = [STATUS, WAIT, CANCEL, WHOAMI, APPROVALS, PERMISSION];
+const COMPANIONS: [&str; 7] = [STATUS, WAIT, CANCEL, WHOAMI, APPROVALS, PERMISSION, FIND_TOOLS];
 
 /// All names, in both directions.
 #[derive(Debug, Default)]

@@ -1,25 +1,43 @@
 //! Words: an answer or a refusal as a tool result.
 //!
-//! Takes the answer of the corridor; gives `structuredContent` and one plain sentence. Promise: a decision of the rules
-//! or of people is a result that the model can read, never a protocol error; a refusal says what to do instead.
+//! Takes the answer of the corridor; gives `structuredContent` and one plain sentence, or for a mounted tool the result
+//! of its server ([`super::server_result`]). Promise: a decision of the rules or of people is a result that the model
+//! can read, never a protocol error; a refusal says what to do instead, in the names that tools have at this door; a
+//! person's no is not an error that a framework would retry.
 
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Value, json};
+use sluice_core::CapabilityName;
 use sluice_core::refusal::{Code, RetryAdvice};
 use sluice_services::CallError;
 use sluice_services::value::{at, put};
 
+use super::names::{ToolNames, WHOAMI};
+use super::server_result;
 use super::tools::AGAIN;
 use crate::http::views::CallView;
 
+/// Ends of a call that people decided. Most frameworks call again what is marked as an error.
+const DECIDED: [&str; 4] = ["denied", "expired", "cancelled", "discarded"];
+
 /// The state of a call, as a result.
-pub(super) fn call_result(view: CallView) -> CallToolResult {
-    let capability = view.capability.as_deref().unwrap_or("the call").to_owned();
+pub(super) fn call_result(mut view: CallView, names: &ToolNames) -> CallToolResult {
+    let capability = view.capability.as_deref().and_then(|name| CapabilityName::new(name).ok());
+    let tool = capability.as_ref().and_then(|capability| names.tool(capability));
+    let shown = tool.or(view.capability.as_deref()).unwrap_or("the call").to_owned();
+    if let Some(result) = server_result::of(&view, &shown) {
+        return result;
+    }
+    let spoken = SpokenNames { tool: Some(&shown), capability: capability.as_ref(), names };
+    for text in [&mut view.reason, &mut view.hint].into_iter().flatten() {
+        *text = spoken.of(text);
+    }
     let id = view.call_id.clone();
-    let over = ["blocked", "denied", "expired", "dead", "discarded", "cancelled", "refused", "stale"];
+    let over = ["blocked", "dead", "refused", "stale"];
+    let is_decided = DECIDED.contains(&view.status.as_str());
     // A mounted tool that reports a failure has failed, whatever the state of the call.
-    let failed = over.contains(&view.status.as_str()) || view.code.is_some() || says_it_failed(&view);
-    let mut blocks = vec![sentence(&view, &capability)];
+    let failed = !is_decided && (over.contains(&view.status.as_str()) || view.code.is_some() || says_it_failed(&view));
+    let mut blocks = vec![sentence(&view, &shown)];
     if let Some(result) = view.result.as_ref().filter(|result| !result.is_null()) {
         blocks.push(result.to_string());
     }
@@ -32,6 +50,34 @@ pub(super) fn call_result(view: CallView) -> CallToolResult {
     }
     result(value, blocks, failed)
 }
+
+/// The names of capabilities in the gateway's own texts, as tools of this door.
+struct SpokenNames<'a> {
+    tool: Option<&'a str>,
+    capability: Option<&'a CapabilityName>,
+    names: &'a ToolNames,
+}
+
+impl SpokenNames<'_> {
+    /// A text with the name of the call's own capability replaced, and those that our hints mention.
+    fn of(&self, text: &str) -> String {
+        let mut spoken = text.to_owned();
+        for hinted in HINTED {
+            let tool = CapabilityName::new(hinted).ok().and_then(|name| self.names.tool(&name).map(str::to_owned));
+            if let Some(tool) = tool {
+                // The companion is in every list, whatever the toolset.
+                spoken = spoken.replace(hinted, &format!("{tool} (or {WHOAMI})"));
+            }
+        }
+        if let (Some(tool), Some(capability)) = (self.tool, self.capability) {
+            spoken = spoken.replace(&format!("`{capability}`"), &format!("`{tool}`"));
+        }
+        spoken
+    }
+}
+
+/// Capabilities that the general hints of refusals mention.
+const HINTED: [&str; 1] = ["agent.whoami"];
 
 /// Whether the server of a mounted tool reports that it failed.
 fn says_it_failed(view: &CallView) -> bool {
@@ -89,23 +135,36 @@ fn unknown(capability: &str, why: &str, hint: &str) -> String {
     format!("It is not known whether `{capability}` happened: {why}. What to do: {hint}.")
 }
 
-/// A refusal, as a result that the model can act on.
-pub(super) fn refusal_result(no: &CallError, capability: &str, alternatives: Vec<String>) -> CallToolResult {
+/// A refusal, as a result that the model can act on. `called` is the tool, with its capability if it has one.
+pub(super) fn refusal_result(
+    no: &CallError,
+    (tool, capability): (&str, Option<(&CapabilityName, &ToolNames)>),
+    alternatives: Vec<String>,
+) -> CallToolResult {
     let refusal = &no.refusal;
     let code = refusal.code();
     let status = match code {
         Code::PolicyBlocked => "blocked",
         Code::ExecuteInDoubt => "in_doubt",
         Code::ExecuteNeedsHuman => "needs_human",
+        Code::ApprovalDenied => "denied",
+        Code::ApprovalExpired => "expired",
+        Code::HoldCancelled => "cancelled",
+        Code::HoldDiscarded => "discarded",
         _ => "refused",
+    };
+    let spoken = |text: &str| match capability {
+        Some((capability, names)) => SpokenNames { tool: Some(tool), capability: Some(capability), names }.of(text),
+        None => text.to_owned(),
     };
     let hint = match code {
         // This door uses another name for the argument.
         Code::CallPossibleDuplicate => refusal.hint().replace("allow_duplicate", AGAIN),
-        _ => refusal.hint().to_owned(),
+        _ => spoken(refusal.hint()),
     };
+    let reason = spoken(refusal.text());
     let mut value = json!({
-        "status": status, "code": code.as_str(), "reason": refusal.text(), "hint": hint,
+        "status": status, "code": code.as_str(), "reason": reason, "hint": hint,
         "retry": refusal.retry().as_str(),
     });
     if let RetryAdvice::After(span) = refusal.retry() {
@@ -127,10 +186,11 @@ pub(super) fn refusal_result(no: &CallError, capability: &str, alternatives: Vec
         put(&mut value, "alternatives", json!(alternatives));
     }
     let words = match code {
-        Code::ExecuteInDoubt | Code::ExecuteNeedsHuman => unknown(capability, refusal.text(), &hint),
-        _ => format!("`{capability}` was refused: {}. What to do: {hint}.{instead}", refusal.text()),
+        Code::ExecuteInDoubt | Code::ExecuteNeedsHuman => unknown(tool, &reason, &hint),
+        _ if DECIDED.contains(&status) => format!("`{tool}` did not happen ({status}): {reason}. What to do: {hint}."),
+        _ => format!("`{tool}` was refused: {reason}. What to do: {hint}.{instead}"),
     };
-    result(value, vec![words], true)
+    result(value, vec![words], !DECIDED.contains(&status))
 }
 
 /// A result as structured content and as text.
@@ -144,6 +204,11 @@ pub(super) fn result(value: Value, blocks: Vec<String>, failed: bool) -> CallToo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn names() -> ToolNames {
+        let list = ["agent.whoami", "email.send", "filesystem.read"].map(|name| CapabilityName::new(name).unwrap());
+        ToolNames::of(list.iter())
+    }
 
     fn text(result: &CallToolResult) -> String {
         serde_json::to_value(result).unwrap()["content"][0]["text"].as_str().unwrap().to_owned()
@@ -160,7 +225,7 @@ mod tests {
                 hint: Some(no.refusal.hint().to_owned()),
                 ..CallView::default()
             };
-            for said in [call_result(view), refusal_result(&no, "email.send", Vec::new())] {
+            for said in [call_result(view, &names()), refusal_result(&no, ("email_send", None), Vec::new())] {
                 let text = text(&said);
                 assert!(text.starts_with("It is not known whether"), "{text}");
                 assert!(text.contains("never send it again") && !text.contains("did not happen"), "{text}");
@@ -171,9 +236,50 @@ mod tests {
 
     #[test]
     fn a_possible_duplicate_names_the_argument_of_this_door() {
-        let said = refusal_result(&CallError::new(Code::CallPossibleDuplicate), "email.send", Vec::new());
+        let said = refusal_result(&CallError::new(Code::CallPossibleDuplicate), ("email_send", None), Vec::new());
         assert!(text(&said).contains("set sluice_allow_duplicate"), "{}", text(&said));
         let hint = said.structured_content.unwrap()["hint"].to_string();
         assert!(hint.contains("set sluice_allow_duplicate"), "{hint}");
+    }
+    #[test]
+    fn a_refusal_speaks_of_tools_as_this_door_names_them() {
+        let read = CapabilityName::new("filesystem.read").unwrap();
+        let no = CallError::from(
+            sluice_core::refusal::Refusal::new(Code::FilesOutOfScope)
+                .with_text("`filesystem.read` cannot open `/srv/filesystem.read.txt`"),
+        );
+        let names = names();
+        let said = refusal_result(&no, ("filesystem_read", Some((&read, &names))), Vec::new());
+        let text = text(&said);
+        assert!(text.contains("agent_whoami") && !text.contains("agent.whoami"), "{text}");
+        assert!(text.contains("`filesystem_read` cannot open `/srv/filesystem.read.txt`"), "a path stays: {text}");
+        assert_eq!(said.is_error, Some(true));
+    }
+
+    #[test]
+    fn a_persons_no_is_an_answer_and_not_an_error_that_a_framework_repeats() {
+        let names = names();
+        for (code, status) in [
+            (Code::ApprovalDenied, "denied"),
+            (Code::ApprovalExpired, "expired"),
+            (Code::HoldCancelled, "cancelled"),
+            (Code::HoldDiscarded, "discarded"),
+        ] {
+            let no = CallError::new(code);
+            let view = CallView {
+                status: status.into(),
+                code: Some(code.as_str().into()),
+                reason: Some(no.refusal.text().to_owned()),
+                hint: Some(no.refusal.hint().to_owned()),
+                ..CallView::default()
+            };
+            for said in [call_result(view, &names), refusal_result(&no, ("email_send", None), Vec::new())] {
+                assert_eq!(said.is_error, Some(false), "{status}");
+                assert!(text(&said).contains("did not happen"), "{}", text(&said));
+                assert_eq!(said.structured_content.unwrap()["status"], status);
+            }
+        }
+        let blocked = refusal_result(&CallError::new(Code::PolicyBlocked), ("email_send", None), Vec::new());
+        assert_eq!(blocked.is_error, Some(true), "a rule is not a person");
     }
 }

@@ -1,8 +1,8 @@
 //! Streams: tell a client that its tools have changed.
 //!
 //! Takes a client that listens, by `GET` in the older revisions and by `subscriptions/listen` in the newest; sends
-//! `notifications/tools/list_changed` when its own list changes. Promise: a key that stops working ends its
-//! streams, and every key has a limited number of them.
+//! `notifications/tools/list_changed` when its own list changes, also when it changed while the client was away. Promise: a
+//! key that stops working ends its streams, and every key has a limited number of them.
 
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use sluice_services::events::EventStreamSlot;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::client_lists::{ClientToolLists, ToolListFingerprint};
 use super::handler::{McpHandler, broken, guest_of};
 use super::names::LiveToolNames;
 use super::{McpCaller, STATELESS, notification, tools};
@@ -29,15 +30,26 @@ use crate::http::text_header;
 /// The interval of heartbeats, and the longest time that a revoked key keeps a stream.
 const HEARTBEAT: Millis = Millis::from_secs(15);
 
+/// The header with the id of the last event that a client received.
+const LAST_EVENT: &str = "last-event-id";
+
+/// The list that the id of an event names. Another text names none.
+fn fingerprint_of(id: &str) -> Option<ToolListFingerprint> {
+    sluice_core::hex::decode(id)
+}
+
 /// The state of one listener.
 struct ToolListListener {
     gw: Arc<Gateway>,
     names: Arc<LiveToolNames>,
+    lists: Arc<ClientToolLists>,
     guest: Arc<McpCaller>,
     client: Option<String>,
     changes: watch::Receiver<u64>,
-    /// The list as the client knows it.
-    seen: Option<[u8; 32]>,
+    /// The current list, as far as the client was told.
+    seen: Option<ToolListFingerprint>,
+    /// Whether the client had another list before it listened, and was not told yet.
+    is_behind: bool,
     /// Returned when the stream ends.
     _seat: EventStreamSlot,
 }
@@ -55,7 +67,7 @@ enum ListenerWakeup {
 /// `GET`: the stream of the older revisions.
 pub(super) fn open(
     gw: &Arc<Gateway>,
-    names: &Arc<LiveToolNames>,
+    (names, lists): (&Arc<LiveToolNames>, &Arc<ClientToolLists>),
     headers: &HeaderMap,
     guest: McpCaller,
 ) -> Result<Response<HttpReplyBody>, CallError> {
@@ -69,14 +81,21 @@ pub(super) fn open(
         return Err(CallError::with_text(Code::DoorMediaType, "a stream is asked for with accept: text/event-stream"));
     }
     let client = guest.session.as_ref().and_then(|session| session.client.clone());
-    let listener = ToolListListener::new(gw, names, Arc::new(guest), client)?;
-    let pieces = stream::unfold((listener, true), |(mut listener, first)| async move {
+    // A client that comes back names the list that it was told of last; the gateway may have been restarted meanwhile.
+    let before = text_header(headers, LAST_EVENT)?.and_then(fingerprint_of);
+    let listener = ToolListListener::new(gw, (names, lists), Arc::new(guest), client)?;
+    let pieces = stream::unfold((listener, true), move |(mut listener, first)| async move {
         if first {
-            listener.seen = listener.list_fingerprint().await;
-            return Some((Bytes::from_static(b": listening\n\n"), (listener, false)));
+            listener.begin(before).await;
+            // An event without data: the client keeps its id and is told nothing.
+            let id = if listener.is_behind { String::new() } else { format!("id: {}\n", listener.event_id()) };
+            return Some((Bytes::from(format!(": listening\n{id}\n")), (listener, false)));
         }
         match listener.next().await {
-            ListenerWakeup::Changed => Some((notification("notifications/tools/list_changed"), (listener, false))),
+            ListenerWakeup::Changed => {
+                let told = notification("notifications/tools/list_changed", &listener.event_id());
+                Some((told, (listener, false)))
+            }
             ListenerWakeup::Alive => Some((Bytes::from_static(b": alive\n\n"), (listener, false))),
             ListenerWakeup::Over => None,
         }
@@ -89,8 +108,9 @@ pub(super) async fn listen(handler: &McpHandler, context: SubscriptionContext) -
     let request = context.request_context();
     let guest = guest_of(request)?;
     let client = request.client_info().map(|client| client.name);
-    let mut listener = ToolListListener::new(&handler.gw, &handler.names, guest, client).map_err(|no| broken(&no))?;
-    listener.seen = listener.list_fingerprint().await;
+    let sources = (&handler.names, &handler.lists);
+    let mut listener = ToolListListener::new(&handler.gw, sources, guest, client).map_err(|no| broken(&no))?;
+    listener.begin(None).await;
     loop {
         let woken = tokio::select! {
             woken = listener.next() => woken,
@@ -112,7 +132,7 @@ pub(super) async fn listen(handler: &McpHandler, context: SubscriptionContext) -
 impl ToolListListener {
     fn new(
         gw: &Arc<Gateway>,
-        names: &Arc<LiveToolNames>,
+        (names, lists): (&Arc<LiveToolNames>, &Arc<ClientToolLists>),
         guest: Arc<McpCaller>,
         client: Option<String>,
     ) -> Result<Self, CallError> {
@@ -127,18 +147,39 @@ impl ToolListListener {
             );
             CallError::new(Code::DoorTooMany)
         })?;
-        let (gw, names) = (Arc::clone(gw), Arc::clone(names));
-        Ok(Self { changes: gw.changes.listen(), gw, names, guest, client, seen: None, _seat: seat })
+        let (gw, names, lists) = (Arc::clone(gw), Arc::clone(names), Arc::clone(lists));
+        let changes = gw.changes.listen();
+        Ok(Self { changes, gw, names, lists, guest, client, seen: None, is_behind: false, _seat: seat })
+    }
+
+    /// Compares the current list with the one that the client has: `before`, or the one it was given last.
+    async fn begin(&mut self, before: Option<ToolListFingerprint>) {
+        self.seen = self.list_fingerprint().await;
+        let owner = self.guest.list_owner(self.client.as_deref());
+        let opened_at = self.guest.session.as_ref().map(|session| session.opened_at);
+        self.is_behind = match self.lists.listed(&owner).or(before) {
+            Some(has) => Some(has) != self.seen,
+            // Its list is of an earlier run of the gateway.
+            None => opened_at.is_some_and(|at| self.lists.may_have_forgotten(at)),
+        };
+    }
+
+    /// The id of an event: the list that the client knows of from then on.
+    fn event_id(&self) -> String {
+        sluice_core::hex::encode(&self.seen.unwrap_or_default())
     }
 
     /// The fingerprint of the current list.
     async fn list_fingerprint(&self) -> Option<[u8; 32]> {
-        let viewer = self.guest.viewer(self.client.as_deref());
+        let viewer = self.guest.viewer(self.client.as_deref(), &self.lists);
         let list = tools::list(&self.gw, &self.names.now(), viewer).await;
         list.ok().map(|list| tools::fingerprint(&list))
     }
 
     async fn next(&mut self) -> ListenerWakeup {
+        if std::mem::take(&mut self.is_behind) {
+            return ListenerWakeup::Changed;
+        }
         loop {
             let changed = timeout(HEARTBEAT.as_duration(), self.changes.changed()).await;
             if self.gw.phase() == GatewayPhase::Stopping || !self.guest.principal.is_still_valid(&self.gw).await {

@@ -66,7 +66,7 @@ pub(super) async fn get(handler: &McpHandler, id: &str, guest: &McpCaller) -> Re
         }
         "cancelled" => DetailedTask::new(task, TaskPayload::Cancelled),
         _ => {
-            let result = serde_json::to_value(results::call_result(view)).unwrap_or(Value::Null);
+            let result = serde_json::to_value(results::call_result(view, &handler.names.now())).unwrap_or(Value::Null);
             DetailedTask::new(task, TaskPayload::Completed { result: tools::object(result) })
         }
     };

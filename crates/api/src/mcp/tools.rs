@@ -4,19 +4,23 @@
 //! arguments is not listed, hints never make a tool look safer than it is, and a description says what happens to a
 //! call.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rmcp::model::{JsonObject, MetaObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use sluice_core::capability::{Capability, Effect, EffectClass};
+use sluice_config::ToolsetMember;
+use sluice_core::capability::{Capability, Catalogue, Effect, EffectClass};
+use sluice_core::nodes::ServiceKind;
 use sluice_core::{AgentName, CapabilityName, Millis, Tier};
 use sluice_gateway::Gateway;
 use sluice_services::{CallError, ReadSource};
 use sluice_store::Freeze;
 
-use super::companions;
+use super::client_lists::ToolListFingerprint;
 use super::names::ToolNames;
+use super::{companions, find_tools, output_schema};
 
 /// The argument with the agent's reason: shown to the person who is asked.
 pub(super) const REASON: &str = "sluice_reason";
@@ -32,45 +36,91 @@ const COPIED: [&str; 1] = ["email"];
 const ADDS: [&str; 8] = ["append", "create", "label", "react", "mark_read", "acknowledge", "init", "draft"];
 /// Last parts of names that change existing content, so that a repeated call has another effect.
 const BUILDS_ON: [&str; 2] = ["append", "edit"];
+/// Longest description of a tool, in characters.
+const LONGEST_DESCRIPTION: usize = 300;
+/// Longest title of a tool, in characters.
+const LONGEST_TITLE: usize = 100;
+/// Largest schema of arguments that is shown with all its words, in bytes.
+const LONGEST_SCHEMA: usize = 8 << 10;
 /// The prefix of capabilities that need a session.
 const OF_A_SESSION: &str = "state.session.";
 
 /// The reader of a list.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct ToolListViewer<'a> {
     pub agent: &'a AgentName,
     pub client: Option<&'a str>,
     /// Whether the conversation has a session. The newest revision has none.
     pub has_session: bool,
+    /// What the conversation has found: it is listed whatever the toolset says.
+    pub found: BTreeSet<CapabilityName>,
 }
 
-/// All tools of an agent, ordered by name.
+/// A tool that the rules allow with some arguments.
+#[derive(Debug)]
+pub(super) struct AllowedTool<'a> {
+    pub name: &'a str,
+    pub spec: &'a Capability,
+    /// The loosest tier that any arguments give it.
+    loosest: Tier,
+}
+
+/// Every tool that the rules allow an agent, whether or not its toolset has it.
+pub(super) fn allowed<'n>(
+    gw: &Gateway,
+    known: &'n Catalogue,
+    names: &'n ToolNames,
+    viewer: &ToolListViewer<'_>,
+) -> Vec<AllowedTool<'n>> {
+    let policy = gw.policy.get();
+    let allowed = names.iter().filter_map(|(name, capability)| {
+        let spec = known.get(capability)?;
+        let loosest = policy.reach(viewer.agent, capability).loosest;
+        let works = viewer.has_session || !needs_session(capability);
+        (works && loosest < Tier::Blocked).then_some(AllowedTool { name, spec, loosest })
+    });
+    allowed.collect()
+}
+
+/// The tools of an agent's list, ordered by name: those of its toolset, and those that the conversation has found.
 ///
 /// # Errors
 /// When the freezes cannot be read.
-pub(super) async fn list(
-    gw: &Gateway,
-    names: &ToolNames,
-    ToolListViewer { agent, client, has_session }: ToolListViewer<'_>,
-) -> Result<Vec<Tool>, CallError> {
+pub(super) async fn list(gw: &Gateway, names: &ToolNames, viewer: ToolListViewer<'_>) -> Result<Vec<Tool>, CallError> {
     let freezes = gw.store.freezes().await?;
-    let (policy, known) = (gw.policy.get(), gw.catalogue.known());
-    let paused = gw.keyring.is_paused(agent);
-    let mut tools = companions::list(client);
-    for (name, capability) in names.iter() {
-        let Some(spec) = known.get(capability) else { continue };
-        let reach = policy.reach(agent, capability);
-        if reach.loosest == Tier::Blocked || (!has_session && needs_session(capability)) {
+    let known = gw.catalogue.known();
+    let settings = &gw.config.tools;
+    let set = settings.of(viewer.agent, viewer.client);
+    let paused = gw.keyring.is_paused(viewer.agent);
+    let allowed = allowed(gw, &known, names, &viewer);
+    let is_chosen = |one: &AllowedTool<'_>| set.contains(member(gw, one.spec));
+    let chosen = allowed.iter().filter(|one| is_chosen(one)).count();
+    let most = usize::try_from(settings.search_above).unwrap_or(usize::MAX);
+    let is_search_only = chosen > most && settings.is_progressive(viewer.client);
+    let mut tools = companions::list(viewer.client);
+    let ours = tools.len();
+    for one in &allowed {
+        let spec = one.spec;
+        if !viewer.found.contains(&spec.name) && (is_search_only || !is_chosen(one)) {
             continue;
         }
         let leaves = spec.effect == Effect::Write
-            || gw.services.read_source(&spec.service(), capability) == Some(ReadSource::Outside);
-        let standstill = standstill(spec, leaves, (agent, paused), &freezes);
-        let delay = gw.config.delay_for(capability, Millis::from_secs(spec.delay_s));
-        tools.push(tool(spec, name, &describe(spec, reach.loosest, delay, standstill)));
+            || gw.services.read_source(&spec.service(), &spec.name) == Some(ReadSource::Outside);
+        let standstill = standstill(spec, leaves, (viewer.agent, paused), &freezes);
+        let delay = gw.config.delay_for(&spec.name, Millis::from_secs(spec.delay_s));
+        tools.push(tool(spec, one.name, describe(spec, one.loosest, delay, standstill)));
+    }
+    if tools.len() - ours < allowed.len() || chosen > most {
+        tools.push(find_tools::tool());
     }
     tools.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(tools)
+}
+
+/// A capability as toolsets see it.
+fn member<'a>(gw: &Gateway, spec: &'a Capability) -> ToolsetMember<'a> {
+    let is_added = gw.services.of(spec).is_some_and(|service| service.kind() != ServiceKind::BuiltIn);
+    ToolsetMember { capability: &spec.name, is_added }
 }
 
 /// Whether a capability works only within a session.
@@ -79,7 +129,7 @@ pub(super) fn needs_session(capability: &CapabilityName) -> bool {
 }
 
 /// A fingerprint of the list, to notice changes.
-pub(super) fn fingerprint(tools: &[Tool]) -> [u8; 32] {
+pub(super) fn fingerprint(tools: &[Tool]) -> ToolListFingerprint {
     Sha256::digest(serde_json::to_vec(tools).unwrap_or_default()).into()
 }
 
@@ -108,40 +158,50 @@ fn standstill(
     })
 }
 
-fn tool(spec: &Capability, name: &str, description: &str) -> Tool {
+fn tool(spec: &Capability, name: &str, description: String) -> Tool {
     let mut meta = MetaObject::default();
     meta.insert("sluice/capability".into(), spec.name.as_str().into());
-    Tool::new(name.to_owned(), description.to_owned(), Arc::new(input(spec)))
-        .with_title(spec.name.as_str())
-        .with_annotations(hints(spec))
-        .with_raw_output_schema(Arc::new(object(output())))
-        .with_meta(meta)
+    let mut tool =
+        Tool::new(name.to_owned(), description, Arc::new(input(spec))).with_annotations(hints(spec)).with_meta(meta);
+    if let Some(title) = &spec.title {
+        let title: String = visible(title).chars().take(LONGEST_TITLE).collect();
+        tool = tool.with_title(title);
+    }
+    if let Some(schema) = spec.output.as_ref().and_then(output_schema::with_refusals) {
+        tool = tool.with_raw_output_schema(Arc::new(schema));
+    }
+    tool
 }
 
-/// What a tool does and what happens to a call.
+/// What a tool does and what happens to a call, in a bounded length: a longer text is given by `sluice_find_tools`.
 fn describe(spec: &Capability, loosest: Tier, delay: Millis, standstill: Option<&str>) -> String {
     let asks = loosest == Tier::ApprovalRequired;
     let what = match (spec.effect, asks) {
         (Effect::Read, false) => String::new(),
-        (_, true) => " A person is asked first: the answer is `awaiting_approval` with a `call_id`. Do not call again; \
-                      wait with sluice_wait or continue with other work."
-            .into(),
-        (Effect::Write, false) if delay == Millis::ZERO => {
-            " Done at once, unless a person has to be asked: then the answer is `awaiting_approval` with a `call_id`. Do \
-             not call again; wait with sluice_wait."
-                .into()
+        (_, true) => " A person is asked first: answers `awaiting_approval`. Do not call again.".into(),
+        (Effect::Write, false) if delay == Millis::ZERO => String::new(),
+        (Effect::Write, false) => {
+            format!(" Held for {delay} first: answers `held`, sluice_cancel stops it. Do not call again.")
         }
-        (Effect::Write, false) => format!(
-            " Held for {delay} before it leaves: the answer is `held` with a `call_id`, and sluice_cancel stops it until \
-             then. Do not call again; sluice_status returns the outcome."
-        ),
     };
     let undo = match (spec.effect, spec.reversible) {
         (Effect::Read, _) => "",
         (Effect::Write, true) => " People can undo it.",
         (Effect::Write, false) => " It cannot be undone.",
     };
-    format!("{}{}{what}{undo}", standstill.unwrap_or_default(), visible(&spec.summary))
+    let before = standstill.unwrap_or_default();
+    let left = LONGEST_DESCRIPTION.saturating_sub([before, &what, undo].iter().map(|text| text.chars().count()).sum());
+    format!("{before}{}{what}{undo}", shortened(&visible(&spec.summary), left))
+}
+
+/// A text of at most this many characters, cut between two words.
+fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let cut: String = text.chars().take(most.saturating_sub(1)).collect();
+    let end = cut.rfind(char::is_whitespace).filter(|end| *end > cut.len() / 2).unwrap_or(cut.len());
+    format!("{}…", cut.get(..end).unwrap_or(&cut).trim_end())
 }
 
 /// Hints that never understate the effect: a tool that is not known to be harmless counts as harmful.
@@ -159,18 +219,22 @@ fn hints(spec: &Capability) -> ToolAnnotations {
 }
 
 /// The arguments, with those that every write takes in addition to its own.
-fn input(spec: &Capability) -> JsonObject {
+pub(super) fn input(spec: &Capability) -> JsonObject {
     let mut schema = sluice_services::input_schema(spec);
     plain(&mut schema);
+    if serde_json::to_vec(&schema).is_ok_and(|text| text.len() > LONGEST_SCHEMA) {
+        // The gate checks calls against the whole schema.
+        without_words(&mut schema, 0);
+    }
     let mut schema = object(schema);
     if spec.effect == Effect::Write
         && let Some(Value::Object(properties)) = schema.get_mut("properties")
     {
         properties.entry(REASON).or_insert(json!({
-            "type": "string", "description": "Why, in one sentence: shown to the person who is asked.",
+            "type": "string", "description": "Why, in one sentence, for the person who is asked.",
         }));
         properties.entry(AGAIN).or_insert(json!({
-            "type": "boolean", "description": "True if an identical call was made moments ago and a second is intended.",
+            "type": "boolean", "description": "True if an identical call was just made and a second is intended.",
         }));
     }
     schema
@@ -201,27 +265,44 @@ fn plain(schema: &mut Value) {
 }
 
 /// A server's text without control characters and without characters that only change how text is displayed.
-fn visible(text: &str) -> String {
+pub(super) fn visible(text: &str) -> String {
     let steers = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !(c.is_control() || steers(*c))).collect()
 }
 
-/// The schema of every capability's answer.
-pub(super) fn output() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "status": {"type": "string", "description": "done, held, awaiting_approval, executing, retrying, blocked, refused or how a write ended"},
-            "call_id": {"type": "string"},
-            "result": {"description": "The result, once done."},
-            "cancel_deadline": {"type": "string"},
-            "approval_id": {"type": "string"},
-            "code": {"type": "string"},
-            "reason": {"type": "string"},
-            "hint": {"type": "string"},
-        },
-        "required": ["status"],
-    })
+/// Removes the words of a schema below its own arguments, for a schema that is too large to be shown.
+fn without_words(schema: &mut Value, depth: u32) {
+    const WORDS: [&str; 6] = ["description", "title", "examples", "$comment", "default", "markdownDescription"];
+    match schema {
+        Value::Object(members) => {
+            // The descriptions of the arguments themselves stay: they are two levels below the root.
+            members.retain(|name, member| {
+                // An argument may have such a name: its schema is an object, or true or false.
+                let is_word = WORDS.contains(&name.as_str()) && !member.is_object() && !member.is_boolean();
+                !is_word || (depth <= 2 && name == "description")
+            });
+            members.values_mut().for_each(|member| without_words(member, depth + 1));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|member| without_words(member, depth + 1)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What a list of tools costs a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ToolListBudget {
+    /// How many tools it has.
+    pub tools: usize,
+    /// About how many tokens a model reads for it.
+    pub tokens: usize,
+}
+
+/// What a list costs: a model reads names, descriptions and arguments, about four characters for a token.
+pub(crate) fn budget(tools: &[Tool]) -> ToolListBudget {
+    let read =
+        |tool: &Tool| json!({"name": tool.name, "description": tool.description, "input_schema": tool.input_schema});
+    let characters: usize = tools.iter().map(|tool| read(tool).to_string().chars().count()).sum();
+    ToolListBudget { tools: tools.len(), tokens: characters.div_ceil(4) }
 }
 
 /// The object in a value that is known to be one.
@@ -296,5 +377,45 @@ mod tests {
         assert!(text.contains("Held for 30 s") && text.contains("Do not call again"), "{text}");
         let text = describe(spec, Tier::ApprovalRequired, Millis::from_secs(30), Some("Frozen. "));
         assert!(text.starts_with("Frozen. ") && text.contains("A person is asked first"), "{text}");
+    }
+
+    #[test]
+    fn no_description_is_longer_than_300_characters_and_none_loses_what_becomes_of_a_call() {
+        let frozen = Some("The connection behind it is stopped: calls are refused until a person resumes it. ");
+        let mut long = Catalogue::builtin().unwrap().get(&CapabilityName::new("email.send").unwrap()).unwrap().clone();
+        long.summary = "w\u{f6}rter ".repeat(1_000);
+        for spec in Catalogue::builtin().unwrap().iter().chain([&long]) {
+            for loosest in [Tier::Autonomous, Tier::ApprovalRequired] {
+                let text = describe(spec, loosest, Millis::from_mins(30), frozen);
+                assert!(text.chars().count() <= LONGEST_DESCRIPTION, "{}: {text}", spec.name);
+                assert!(text.contains("asked first") == (loosest == Tier::ApprovalRequired), "{text}");
+            }
+        }
+        assert_eq!(shortened("one two three", 9), "one two…");
+    }
+
+    #[test]
+    fn a_very_large_schema_is_listed_without_the_words_inside_it_and_with_its_arguments() {
+        let inner: serde_json::Map<String, Value> = (0..500)
+            .map(|n| (format!("f{n}"), json!({"type": "string", "description": "w".repeat(100), "examples": ["w"]})))
+            .collect();
+        let schema = json!({"type": "object", "properties": {
+            "a": {"type": "object", "description": "outer", "properties": inner},
+            "title": {"type": "string"},
+        }});
+        let catalogue = Catalogue::builtin().unwrap();
+        let spec = catalogue.get(&CapabilityName::new("email.send").unwrap()).unwrap();
+        let listed = Value::Object(input(&Capability { schema: Some(schema), ..spec.clone() }));
+        assert!(listed.to_string().len() < 20_000, "{}", listed.to_string().len());
+        assert_eq!(listed["properties"]["a"]["description"], "outer");
+        assert_eq!(listed["properties"]["a"]["properties"]["f499"], json!({"type": "string"}));
+        assert_eq!(listed["properties"]["title"], json!({"type": "string"}), "an argument may have such a name");
+    }
+
+    #[test]
+    fn no_tool_of_the_gateway_has_a_schema_of_its_answer() {
+        for spec in Catalogue::builtin().unwrap().iter() {
+            assert!(tool(spec, "t", String::new()).output_schema.is_none(), "{}", spec.name);
+        }
     }
 }

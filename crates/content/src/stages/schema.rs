@@ -4,6 +4,7 @@
 //! schema refers to nothing outside itself, and a schema whose check could take exponential time is not accepted.
 
 mod cost;
+mod foreign;
 
 use std::sync::Arc;
 
@@ -11,9 +12,14 @@ use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 use sluice_core::json::{JsonTextKind, classify};
 
+pub use foreign::{SchemaFault, SchemaFaultReason, without_names};
+
 use super::injection::ScreenedContent;
 use super::size::ContentLimits;
 use crate::finding::{ContentError, ContentStage, Finding};
+
+/// Largest compiled pattern, in bytes.
+const REGEX: usize = 256 << 10;
 
 /// A schema that is safe to check against.
 #[derive(Debug, Clone)]
@@ -25,8 +31,7 @@ impl SafeSchema {
     /// # Errors
     /// When it refers to other documents, is too large, or the cost of checking it has no reasonable limit.
     pub fn compile(schema: &Value) -> Result<Self, ContentError> {
-        const REGEX: usize = 256 << 10;
-        cost::accept(schema)?;
+        cost::accept(schema).map_err(|_| ContentError::BadSchema)?;
         let patterns = PatternOptions::regex().size_limit(REGEX).dfa_size_limit(REGEX);
         let options = jsonschema::options().with_pattern_options(patterns).offline();
         options.build(schema).map(|validator| Self(Arc::new(validator))).map_err(|_| ContentError::BadSchema)

@@ -346,6 +346,9 @@ codes! {
     MountDown = "mount.down", 503, secs(30),
         "the server that carries this out cannot be reached at the moment",
         "go on with other work and try again later; the gateway starts the server again by itself";
+    MountSignIn = "mount.sign_in", 403, AfterPerson,
+        "the server that carries this out wants a person to sign in or to grant more access; nothing was done",
+        "tell your user: `sluice mounts connect NAME` signs in; other work can go on";
     MountFailed = "mount.failed", 502, AfterChange,
         "the server that carries this out did not do it or gave no usable answer",
         "read the reason; correct the arguments if it names them, otherwise tell your user";
@@ -495,6 +498,15 @@ codes! {
         "begin again: `sluice connect`";
     OauthRefused = "oauth.refused", 403, AfterPerson, "the provider does not grant access",
         "tell your user; a person has to connect again and grant all the access that is requested";
+    OauthIssuer = "oauth.issuer", 409, AfterPerson,
+        "the server names another authorization server than the one that was asked or accepted",
+        "tell your user; a person has to check the address and connect again with `--issuer`";
+    OauthMetadata = "oauth.metadata", 502, AfterPerson,
+        "what the server published about its sign-in cannot be used",
+        "tell your user; the operator of that server has to correct its metadata";
+    OauthClient = "oauth.client", 409, AfterPerson,
+        "the authorization server accepts no client of this gateway",
+        "tell your user; a person has to register the gateway there and connect with `--client-id`";
     OauthUnclear = "oauth.unclear", 502, secs(30), "the provider sent an invalid answer",
         "wait as long as advised and try again";
 

@@ -93,7 +93,8 @@ const PEOPLE: [&str; 28] = [
 /// The role of all recipients of a message, whichever line they stand in.
 pub(crate) const RECIPIENT: &str = "recipient";
 
-/// The targets a manifest marks.
+/// The targets a manifest marks. Where a capability takes arguments that it does not name, those are read by name and
+/// value, and so are its arguments of any shape.
 #[must_use]
 pub fn of_capability(spec: &Capability, arguments: &Map<String, Value>) -> Vec<CallTarget> {
     let mut found = Vec::new();
@@ -103,6 +104,16 @@ pub fn of_capability(spec: &Capability, arguments: &Map<String, Value>) -> Vec<C
         match param.kind {
             ParamKind::Recipients => people(&param.name, value, &mut found),
             _ => leaves(&param.name, value, amount, 0, &mut found),
+        }
+    }
+    if spec.open {
+        for (name, value) in arguments {
+            let param = spec.param(name);
+            let is_shaped =
+                param.is_some_and(|param| param.target || !matches!(param.kind, ParamKind::Any | ParamKind::Object));
+            if !is_shaped {
+                unknown(name, name, value, 0, &mut found);
+            }
         }
     }
     cut(found)

@@ -295,3 +295,15 @@ proptest! {
         prop_assert_eq!(visited, kept);
     }
 }
+
+#[test]
+fn an_open_capability_has_the_targets_of_its_unnamed_arguments_found_by_value() {
+    let mut spec = crate::capability::Catalogue::builtin().unwrap().iter().next().unwrap().clone();
+    spec.params = Vec::new();
+    let arguments = serde_json::json!({"note": "hello", "send": {"to": "eve@evil.example"}});
+    let arguments = arguments.as_object().unwrap();
+    assert!(super::of_capability(&spec, arguments).is_empty());
+    spec.open = true;
+    let found = super::of_capability(&spec, arguments);
+    assert!(found.iter().any(|target| target.argument == "send.to" && target.value == "eve@evil.example"));
+}

@@ -66,6 +66,21 @@ pub enum OauthError {
     /// Not all required scopes were granted.
     #[error("not all required access was granted: {} is missing", .0.join(", "))]
     Scope(Vec<String>),
+    /// Another authorization server answered, or published metadata, than the expected one.
+    #[error("the answer or the metadata names another authorization server than the one that was asked")]
+    Issuer,
+    /// The server names an authorization server that no person has accepted.
+    #[error("the server names the authorization server `{0}`, which was not accepted; check it, then use `--issuer`")]
+    IssuerChanged(String),
+    /// What a server or its authorization server published cannot be used.
+    #[error("the sign-in metadata cannot be used: {0}")]
+    Metadata(String),
+    /// There is no client that the authorization server would accept.
+    #[error("{0}")]
+    Client(String),
+    /// The server asks for access that was already granted.
+    #[error("the server still asks for access that was granted; signing in again does not help, ask its operator")]
+    Endless,
     /// The request to the provider failed.
     #[error(transparent)]
     Egress(#[from] EgressError),
@@ -85,6 +100,10 @@ impl OauthError {
             Self::Address(_) => Refusal::new(Code::ServiceSettings).with_text(&text),
             Self::State | Self::TooMany => Refusal::new(Code::OauthState).with_text(&text),
             Self::Refused(_) | Self::NotOffline | Self::Scope(_) => Refusal::new(Code::OauthRefused).with_text(&text),
+            Self::Endless => Refusal::new(Code::OauthRefused).with_text(&text),
+            Self::Issuer | Self::IssuerChanged(_) => Refusal::new(Code::OauthIssuer).with_text(&text),
+            Self::Metadata(_) => Refusal::new(Code::OauthMetadata).with_text(&text),
+            Self::Client(_) => Refusal::new(Code::OauthClient).with_text(&text),
             Self::Garbled => Refusal::new(Code::OauthUnclear),
             Self::Egress(no) => no.refusal(),
             Self::Vault(error) => error.refusal(),

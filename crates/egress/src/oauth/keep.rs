@@ -8,6 +8,7 @@ use sluice_core::{BoxedFuture, ServiceName};
 use super::error::OauthError;
 use super::provider::OauthProvider;
 use super::refresh::{CredentialRefreshError, CredentialRefresher, ServiceEndpoints};
+use super::terms::GrantTerms;
 use super::{FreshTokenError, OauthGrants, refresh_name};
 
 impl CredentialRefresher for OauthGrants {
@@ -82,8 +83,9 @@ impl OauthProvider {
                 ..known
             },
             (None, Some(authorize), Some(token)) => {
-                let (capabilities, api_hosts) = (Vec::new(), Vec::new());
-                Self { authorize, token, revoke, issuer: None, client_id, scopes: Vec::new(), capabilities, api_hosts }
+                let (capabilities, api_hosts, terms) = (Vec::new(), Vec::new(), GrantTerms::Account);
+                let (issuer, scopes) = (None, Vec::new());
+                Self { authorize, token, revoke, issuer, client_id, scopes, capabilities, api_hosts, terms }
             }
             (None, None, _) => return Err(missing("authorize")),
             (None, Some(_), None) => return Err(missing("token")),

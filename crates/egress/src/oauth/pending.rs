@@ -4,6 +4,7 @@
 //! memory only to the provider; the number of open links is limited.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -39,6 +40,10 @@ impl std::fmt::Debug for AuthorizationLink {
 /// The details of a link that was issued.
 pub(super) struct PendingAuthorization {
     service: ServiceName,
+    /// The provider that the link leads to.
+    pub(super) provider: Arc<OauthProvider>,
+    /// The secret of the client, if it is not in the vault yet.
+    pub(super) client: Option<SecretValue>,
     pub(super) redirect: String,
     pub(super) verifier: SecretValue,
     expires_at: UtcMillis,
@@ -63,7 +68,7 @@ impl AuthorizationTable {
     pub(super) fn begin(
         &mut self,
         service: &ServiceName,
-        provider: &OauthProvider,
+        (provider, client): (Arc<OauthProvider>, Option<SecretValue>),
         redirect: &str,
         (entropy, now): (&dyn Entropy, UtcMillis),
     ) -> Result<AuthorizationLink, OauthError> {
@@ -77,6 +82,8 @@ impl AuthorizationTable {
         let expires_at = now + LIFE;
         let begun = PendingAuthorization {
             service: service.clone(),
+            provider,
+            client,
             redirect: redirect.to_owned(),
             verifier: SecretValue::new(verifier.into_bytes()),
             expires_at,
@@ -116,7 +123,7 @@ mod tests {
         now: UtcMillis,
     ) -> Result<AuthorizationLink, OauthError> {
         let provider = OauthProvider::google("client".into(), "gmail.googleapis.com");
-        pending.begin(&name("gmail"), &provider, "http://127.0.0.1:9000/", (entropy, now))
+        pending.begin(&name("gmail"), (Arc::new(provider), None), "http://127.0.0.1:9000/", (entropy, now))
     }
 
     #[test]

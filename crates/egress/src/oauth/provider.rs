@@ -10,7 +10,11 @@ use sluice_core::throttle::ConnectionLimits;
 use url::Url;
 
 use super::error::OauthError;
+use super::terms::GrantTerms;
 use super::way_name;
+
+/// The scope that asks for a refresh token.
+pub const OFFLINE: &str = "offline_access";
 
 /// One provider, for one service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub struct OauthProvider {
     pub capabilities: Vec<String>,
     /// The hosts that the access token is for.
     pub api_hosts: Vec<String>,
+    /// What it is for, and what its addresses may open.
+    pub terms: GrantTerms,
 }
 
 impl OauthProvider {
@@ -46,6 +52,7 @@ impl OauthProvider {
             scopes: vec!["https://www.googleapis.com/auth/gmail.modify".into()],
             capabilities: vec!["email.*".into()],
             api_hosts: vec![api_host.to_owned()],
+            terms: GrantTerms::Account,
         }
     }
 
@@ -60,13 +67,21 @@ impl OauthProvider {
             .append_pair("response_type", "code")
             .append_pair("client_id", &self.client_id)
             .append_pair("redirect_uri", redirect)
-            .append_pair("scope", &self.scopes.join(" "))
             .append_pair("state", state)
             .append_pair("code_challenge", challenge)
-            .append_pair("code_challenge_method", "S256")
+            .append_pair("code_challenge_method", "S256");
+        if !self.scopes.is_empty() {
+            url.query_pairs_mut().append_pair("scope", &self.scopes.join(" "));
+        }
+        match &self.terms {
             // Google issues a refresh token only with this parameter; other providers ignore it.
-            .append_pair("access_type", "offline")
-            .append_pair("prompt", "consent");
+            GrantTerms::Account => url.query_pairs_mut().append_pair("access_type", "offline"),
+            GrantTerms::Server(terms) => url.query_pairs_mut().append_pair("resource", &terms.resource),
+        };
+        // OpenID Connect Core, 11: `offline_access` counts only with this prompt.
+        if self.terms.server().is_none() || self.scopes.iter().any(|scope| scope == OFFLINE) {
+            url.query_pairs_mut().append_pair("prompt", "consent");
+        }
         Ok(url.into())
     }
 
@@ -93,7 +108,14 @@ impl OauthProvider {
         way.paths = paths.map_err(wrong)?;
         way.ports = targets.iter().map(EgressUrl::port).collect();
         way.methods = vec![Method::POST];
-        for target in &targets {
+        if let Some(terms) = self.terms.server() {
+            // SECURITY: the server published these addresses: they open nothing by themselves.
+            for url in std::iter::once(&self.token).chain(&self.revoke) {
+                way.plain_http |= !terms.reach.check("token_endpoint", url)?.is_tls();
+            }
+            way.allow_addresses = terms.reach.allow_addresses.clone();
+        }
+        for target in targets.iter().filter(|_| self.terms.server().is_none()) {
             let opened = target.address().and_then(|address| IpNetwork::parse(&address.to_string()).ok());
             // SECURITY: a token must not cross a network in plain text; a loopback address crosses none.
             if !target.is_tls() && !target.address().is_some_and(|address| address.is_loopback()) {

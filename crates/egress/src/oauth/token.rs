@@ -10,6 +10,7 @@ use sluice_core::json::{JsonTextKind, classify};
 use super::error::OauthErrorCode;
 use super::pending::PendingAuthorization;
 use super::provider::OauthProvider;
+use super::terms::ClientAuthentication;
 use crate::EgressResponse;
 use crate::vault::{SHORTEST, SecretValue};
 
@@ -17,6 +18,9 @@ use crate::vault::{SHORTEST, SecretValue};
 const UNTOLD: Millis = Millis::from_hours(1);
 /// The longest lifetime that is accepted, in seconds.
 const LONGEST: u64 = 24 * 3600;
+
+/// The lifetime of a token that cannot be renewed and has no end that we were told.
+const ENDLESS: Millis = Millis::from_hours(10 * 365 * 24);
 
 /// A field of a form.
 pub(super) type OauthFormField<'a> = (&'a str, &'a [u8]);
@@ -27,7 +31,16 @@ pub(super) struct GrantedTokens {
     pub(super) access: SecretValue,
     pub(super) refresh: Option<SecretValue>,
     pub(super) lasts: Millis,
+    /// The lifetime as the provider gave it.
+    pub(super) told: Option<Millis>,
     pub(super) scope: Option<String>,
+}
+
+impl GrantedTokens {
+    /// How long the grant can be used without a person. A token without a refresh token is used as long as it lasts.
+    pub(super) fn usable(&self) -> Millis {
+        if self.refresh.is_some() { self.lasts } else { self.told.unwrap_or(ENDLESS) }
+    }
 }
 
 /// The meaning of an answer.
@@ -53,9 +66,9 @@ pub(super) fn redeem<'a>(
         ("code", code.expose()),
         ("redirect_uri", begun.redirect.as_bytes()),
         ("code_verifier", begun.verifier.expose()),
-        ("client_id", provider.client_id.as_bytes()),
     ];
-    fields.extend(client.map(|secret| ("client_secret", secret.expose())));
+    fields.extend(identification(provider, client));
+    fields.extend(audience(provider));
     fields
 }
 
@@ -65,28 +78,38 @@ pub(super) fn renew<'a>(
     refresh: &'a SecretValue,
     client: Option<&'a SecretValue>,
 ) -> Vec<OauthFormField<'a>> {
-    let mut fields = vec![
-        ("grant_type", b"refresh_token".as_slice()),
-        ("refresh_token", refresh.expose()),
-        ("client_id", provider.client_id.as_bytes()),
-    ];
-    fields.extend(client.map(|secret| ("client_secret", secret.expose())));
+    let mut fields = vec![("grant_type", b"refresh_token".as_slice()), ("refresh_token", refresh.expose())];
+    fields.extend(identification(provider, client));
+    fields.extend(audience(provider));
     fields
 }
 
 /// The form that revokes a refresh token and everything issued with it.
 pub(super) fn give_back<'a>(
     provider: &'a OauthProvider,
-    refresh: &'a SecretValue,
+    (token, hint): (&'a SecretValue, &'a str),
     client: Option<&'a SecretValue>,
 ) -> Vec<OauthFormField<'a>> {
-    let mut fields = vec![
-        ("token", refresh.expose()),
-        ("token_type_hint", b"refresh_token".as_slice()),
-        ("client_id", provider.client_id.as_bytes()),
-    ];
-    fields.extend(client.map(|secret| ("client_secret", secret.expose())));
+    let mut fields = vec![("token", token.expose()), ("token_type_hint", hint.as_bytes())];
+    fields.extend(identification(provider, client));
     fields
+}
+
+/// The fields by which a client names and proves itself; none if both are in the header.
+fn identification<'a>(provider: &'a OauthProvider, client: Option<&'a SecretValue>) -> Vec<OauthFormField<'a>> {
+    let named = ("client_id", provider.client_id.as_bytes());
+    match (provider.terms.server().map(|terms| terms.authentication), client) {
+        (Some(ClientAuthentication::Basic), Some(_)) => Vec::new(),
+        (Some(ClientAuthentication::Public), _) | (_, None) => vec![named],
+        (Some(ClientAuthentication::Form) | None, Some(secret)) => {
+            vec![named, ("client_secret", secret.expose())]
+        }
+    }
+}
+
+/// The server that a token is for (RFC 8707).
+fn audience(provider: &OauthProvider) -> Option<OauthFormField<'_>> {
+    provider.terms.server().map(|terms| ("resource", terms.resource.as_bytes()))
 }
 
 /// Reads the answer of a token endpoint.
@@ -117,6 +140,7 @@ fn granted(body: &Value) -> Option<GrantedTokens> {
         access: secret(text("access_token")?)?,
         refresh: text("refresh_token").and_then(secret),
         lasts: told.map_or(UNTOLD, |secs| Millis::from_secs(secs.min(LONGEST))),
+        told: told.map(|secs| Millis::from_secs(secs.min(ENDLESS.as_secs()))),
         scope: text("scope").map(str::to_owned),
     })
 }

@@ -33,6 +33,8 @@ pub const PAGE: CardSpace = CardSpace::whole(2_000_000);
 pub const TELEGRAM_PAGE: &str = "telegram.page";
 /// The channel name that answers from a page are recorded under, if the link came by e-mail.
 pub const EMAIL_PAGE: &str = "email.page";
+/// The channel name that decisions of the dashboard are recorded under.
+pub const DASHBOARD: &str = "dashboard";
 /// The channel name of replies that are handed in at the inbox endpoint.
 pub const INBOX: &str = "inbox";
 
@@ -61,7 +63,7 @@ impl RenderedApproval {
 #[must_use]
 pub fn space(channel: &str) -> CardSpace {
     match channel {
-        TELEGRAM_PAGE | EMAIL_PAGE => PAGE,
+        TELEGRAM_PAGE | EMAIL_PAGE | DASHBOARD => PAGE,
         EMAIL | INBOX => CardSpace::short(LETTER),
         // An unknown channel gets the smallest space.
         _ => CardSpace::short(TELEGRAM_MESSAGE.saturating_sub(FRAME)),

@@ -38,6 +38,9 @@ const PAGE: u32 = 200;
 /// creates in a second, and each short enough not to delay other writers.
 const PRUNE_PAGE: u32 = 500;
 const PRUNES: usize = 20;
+/// Pages of rollback points and of kept files that end in one second. Each of them may have files to delete, which
+/// must not delay what else happens every second.
+const UNDO_PAGES: usize = 5;
 /// Old writes that are looked at in one transaction of retention.
 const OLD_PAGE: u32 = 500;
 
@@ -95,13 +98,6 @@ pub async fn step(gw: &Gateway, round: u64) -> Result<(), CallError> {
         forget(gw, round.is_multiple_of(PRUNE)).await?;
     }
     if is_sure && round.is_multiple_of(PRUNE) {
-        for point in gw.store.expire_rollbacks(PAGE).await? {
-            let hold = gw.store.hold(point.hold).await?;
-            if let Some(service) = hold.and_then(|hold| gw.services.for_service(&hold.service).ok()) {
-                service.discard_undo_data(&point.content).await;
-            }
-        }
-        client_writes::expire(gw, PAGE).await?;
         gw.store.sweep_secrets().await?;
     }
     if round.is_multiple_of(SWEEP) {
@@ -125,12 +121,18 @@ pub async fn forget(gw: &Gateway, begins: bool) -> Result<(), CallError> {
     let mut state = *gw.retention.lock();
     if begins {
         state.rows = true;
+        state.points = true;
+        state.client_writes = true;
         state.writes.get_or_insert_default();
     }
     let Retention { writes, sessions, proxy_tasks, policies, audit: _ } = &gw.config.retention;
     let periods = RetentionPeriods { writes: *writes, sessions: *sessions, proxy_tasks: *proxy_tasks };
     if begins {
         gw.store.forget_policies(gw.now(), *policies, PRUNE_PAGE).await?;
+    }
+    for _ in 0..UNDO_PAGES {
+        state.points = state.points && expire_rollback_points(gw).await?;
+        state.client_writes = state.client_writes && client_writes::expire(gw, PAGE).await?;
     }
     for _ in 0..PRUNES {
         if state.rows {
@@ -142,6 +144,20 @@ pub async fn forget(gw: &Gateway, begins: bool) -> Result<(), CallError> {
     }
     *gw.retention.lock() = state;
     Ok(())
+}
+
+/// Ends one page of rollback points whose time is up, and deletes what was kept for them. Returns whether there may be
+/// more.
+async fn expire_rollback_points(gw: &Gateway) -> Result<bool, CallError> {
+    let points = gw.store.expire_rollbacks(PAGE).await?;
+    let is_full = points.len() >= PAGE as usize;
+    for point in points {
+        let hold = gw.store.hold(point.hold).await?;
+        if let Some(service) = hold.and_then(|hold| gw.services.for_service(&hold.service).ok()) {
+            service.discard_undo_data(&point.content).await;
+        }
+    }
+    Ok(is_full)
 }
 
 /// Alerts people once when the clock jumps further than the gateway follows, and when the database has seen a later

@@ -13,7 +13,7 @@ use sluice_services::failing::{FailingView, FailureAudience, failing};
 use sluice_store::Store;
 
 use super::freeze;
-use crate::Gateway;
+use crate::{Gateway, GatewayPhase};
 
 /// The state of a call, as its caller is told.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,14 +100,28 @@ pub async fn wait_over(
         let row = store.hold(hold).await?.ok_or_else(|| CallError::new(Code::CallNotFound))?;
         let row = follow_replacement(store, row).await?;
         let left = Millis::from_millis(end.as_millis().saturating_sub(gw.clock.since_boot().as_millis()));
-        // A caller that carries out the action itself does not wait while a freeze covers it.
-        if is_over(&row.state) || left == Millis::ZERO || freeze::refuse_if_frozen(store, &row).await.is_err() {
+        // A caller that carries out the action itself does not wait while a freeze covers it. A gateway that stops still
+        // ends writes that are under way, but asks nobody and releases nothing: their callers get their call ids.
+        let is_stuck = gw.phase() == GatewayPhase::Stopping && waits_for_somebody(&row.state);
+        if is_over(&row.state)
+            || is_stuck
+            || left == Millis::ZERO
+            || freeze::refuse_if_frozen(store, &row).await.is_err()
+        {
             return call_outcome(store, call, &row).await;
         }
         // Another node may change it without waking this one.
         let nap = left.min(Millis::from_millis(500));
-        let _either = tokio::time::timeout(nap.as_duration(), woken).await;
+        tokio::select! {
+            _either = tokio::time::timeout(nap.as_duration(), woken) => {}
+            () = gw.wait_for_stop(), if gw.phase() != GatewayPhase::Stopping => {}
+        }
     }
+}
+
+/// Whether nothing happens to a write until a person answers or its time has come.
+fn waits_for_somebody(state: &HoldState) -> bool {
+    matches!(state, HoldState::AwaitingApproval { .. } | HoldState::Held { .. } | HoldState::InDoubt { .. })
 }
 
 /// The write that replaced a write because a person changed it; otherwise the write itself.

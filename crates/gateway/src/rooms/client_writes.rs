@@ -144,15 +144,17 @@ fn own_paths(gw: &Gateway) -> Vec<String> {
     own.into_iter().chain(config.file.as_ref()).map(|path| path.display().to_string()).collect()
 }
 
-/// Deletes kept contents that can no longer be restored.
+/// Deletes kept contents that can no longer be restored, at most this many. Returns whether there may be more.
 ///
 /// # Errors
 /// When that cannot be recorded.
-pub(crate) async fn expire(gw: &Gateway, limit: u32) -> Result<(), CallError> {
+pub(crate) async fn expire(gw: &Gateway, limit: u32) -> Result<bool, CallError> {
     let calls = gw.store.expire_client_writes(limit).await?;
+    let is_full = calls.len() >= limit as usize;
     let data = folder(gw);
     let work = move || calls.into_iter().for_each(|call| client_files::forget(&data, call));
-    tokio::task::spawn_blocking(work).await.map_err(|_| CallError::new(Code::FilesFailed))
+    tokio::task::spawn_blocking(work).await.map_err(|_| CallError::new(Code::FilesFailed))?;
+    Ok(is_full)
 }
 
 /// Deletes kept contents that nothing refers to: left over when the gateway died between two steps.

@@ -153,6 +153,14 @@ pub fn principal(gw: &Gateway, token: &str) -> Result<Principal, CallError> {
     if fits { Ok(Principal { key }) } else { Err(CallError::new(Code::IdentityUnknown)) }
 }
 
+/// The holder of a credential, by the hash of its text: for a browser that has signed in with it earlier.
+///
+/// # Errors
+/// When the credential is unknown, revoked or expired now.
+pub fn principal_of_key(gw: &Gateway, hash: &[u8; 32]) -> Result<Principal, CallError> {
+    Ok(Principal { key: gw.keyring.find(hash, gw.now()).map_err(CallError::new)? })
+}
+
 /// Finds the session that a call names, and refuses an agent that a person has paused.
 ///
 /// # Errors

@@ -12,7 +12,9 @@ use sluice_core::approval::reason::ApprovalReason;
 use sluice_core::batch::SlidingWindow;
 use sluice_core::capability::Effect;
 use sluice_core::hold::Hold;
-use sluice_core::policy::{CallVerdict, Policy, PolicyInput, RateCounter, RateKey, TargetOrigins, VerdictReason};
+use sluice_core::policy::{
+    CallVerdict, Policy, PolicyInput, RateCounter, RateKey, RuleRef, TargetOrigins, VerdictReason,
+};
 use sluice_core::proxy::spawn;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::target::{TracedTarget, origins};
@@ -88,7 +90,7 @@ pub(crate) async fn judge(gw: &Gateway, sourced: TracedCall) -> Result<JudgedCal
         });
     }
     if tier == Tier::Blocked {
-        let mut no = refused_by(checked.action(), (&policy, &verdict), checked.known().call());
+        let mut no = refused_by(gw, checked.action(), (&policy, &verdict), checked.known().call());
         no.wanted = Some(Box::new(RefusedAction::new(checked.action().clone(), &targets)));
         return Err(no);
     }
@@ -96,12 +98,20 @@ pub(crate) async fn judge(gw: &Gateway, sourced: TracedCall) -> Result<JudgedCal
 }
 
 /// The refusal of an action that the rules block, with the rule and its author's reason.
-pub(crate) fn blocked_error(action: &Action, opinion: &PolicyOpinion, call: CallId) -> CallError {
-    refused_by(action, (&opinion.policy, &opinion.verdict), call)
+pub(crate) fn blocked_error(gw: &Gateway, action: &Action, opinion: &PolicyOpinion, call: CallId) -> CallError {
+    refused_by(gw, action, (&opinion.policy, &opinion.verdict), call)
 }
 
-fn refused_by(action: &Action, (policy, verdict): (&Policy, &CallVerdict), call: CallId) -> CallError {
-    let rule = verdict.decided_by().map(|rule| policy.location(rule));
+/// The place of a rule as agents and people are told it: its file, seen from the policy folder, and its line. Where the
+/// folder lies is nobody's business but the operator's.
+fn rule_name(gw: &Gateway, policy: &Policy, rule: RuleRef) -> String {
+    let whole = policy.location(rule);
+    let inside = std::path::Path::new(&whole).strip_prefix(&gw.config.policies);
+    inside.map_or_else(|_| whole.clone(), |inside| inside.display().to_string())
+}
+
+fn refused_by(gw: &Gateway, action: &Action, (policy, verdict): (&Policy, &CallVerdict), call: CallId) -> CallError {
+    let rule = verdict.decided_by().map(|rule| rule_name(gw, policy, rule));
     let by = rule.as_deref().unwrap_or("the default");
     let mut words = format!("`{}` is blocked by {by}", action.capability());
     if let Some(read) = verdict.stricter_read() {
@@ -164,7 +174,7 @@ pub async fn opinion(
         policy.judge_call(&question)
     };
     let why = why(&verdict, tainted && writes);
-    let reasons = reasons(&policy, &verdict, tainted && writes);
+    let reasons = reasons(gw, &policy, &verdict, tainted && writes);
     let tier = if tainted && writes { verdict.tier().raise(Tier::ApprovalRequired) } else { verdict.tier() };
     // Checked again when it is counted: another call may take the last place meanwhile.
     let rates = limits.into_iter().map(|(key, window, on_exceed)| {
@@ -227,8 +237,8 @@ fn why(verdict: &CallVerdict, taint: bool) -> Vec<ApprovalTrigger> {
 }
 
 /// The same reasons for people: each rule by its place and in its author's words.
-fn reasons(policy: &Policy, verdict: &CallVerdict, taint: bool) -> Vec<ApprovalReason> {
-    let named = |code: &str, rule| ApprovalReason::new(code).with_rule(policy.location(rule));
+fn reasons(gw: &Gateway, policy: &Policy, verdict: &CallVerdict, taint: bool) -> Vec<ApprovalReason> {
+    let named = |code: &str, rule| ApprovalReason::new(code).with_rule(rule_name(gw, policy, rule));
     let mut found: Vec<ApprovalReason> = verdict
         .reasons()
         .filter_map(|reason| match reason {

@@ -139,7 +139,7 @@ async fn blocked_instead(
     let writes = spec.effect == Effect::Write;
     let opinion = policy::opinion(gw, &action, known.session(), (writes, None)).await.ok()?;
     let is_blocked = opinion.tier == Tier::Blocked && !observe::covers(gw, &action, &opinion);
-    is_blocked.then(|| policy::blocked_error(&action, &opinion, known.call()))
+    is_blocked.then(|| policy::blocked_error(gw, &action, &opinion, known.call()))
 }
 
 /// Rewrites paths to the form in which they are judged and opened.

@@ -7,16 +7,23 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::json;
+use sluice_config::network::IpNetwork;
 use sluice_core::ids::{ConnectionName, SecretName};
 use sluice_core::{GatewayDeps, Millis, ServiceName};
-use sluice_egress::oauth::{FreshTokenError, GrantRevocation, OauthCallback, OauthError, OauthGrants, OauthProvider};
+use sluice_egress::oauth::{
+    ClientOrigin, FreshTokenError, GrantRevocation, GrantTerms, OauthCallback, OauthError, OauthGrants, OauthProvider,
+    ServerDiscovery, ServerGrantTerms, ServerReach, register,
+};
 use sluice_egress::vault::{SecretUse, SecretValue};
 use sluice_testkit::ids::{CountingIds, SeededEntropy};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use url::Url;
 
-use crate::outside::{TestEgress, ana};
+use crate::outside::{LoopbackUpstream, TestEgress, ana, answer};
 
 const REDIRECT: &str = "http://127.0.0.1:8080/";
 const CLIENT_SECRET: &[u8] = b"sluice-client-secret";
@@ -138,7 +145,7 @@ fn service() -> ServiceName {
     ServiceName::new("gmail").unwrap()
 }
 
-async fn scene(out: &TestEgress, provider: OauthProvider) -> Arc<OauthGrants> {
+fn grants(out: &TestEgress) -> Arc<OauthGrants> {
     let world = GatewayDeps {
         clock: Arc::new(out.clock.clone()),
         ids: Arc::new(CountingIds::after(5)),
@@ -146,10 +153,14 @@ async fn scene(out: &TestEgress, provider: OauthProvider) -> Arc<OauthGrants> {
         release: "0.0.0",
     };
     let (store, vault, egress) = (Arc::clone(&out.store), Arc::clone(&out.vault), Arc::clone(&out.egress));
-    let oauth = OauthGrants::new(store, vault, egress, &world);
+    Arc::new(OauthGrants::new(store, vault, egress, &world))
+}
+
+async fn scene(out: &TestEgress, provider: OauthProvider) -> Arc<OauthGrants> {
+    let oauth = grants(out);
     oauth.configure(service(), provider).unwrap();
     oauth.keep_client_secret(&service(), SecretValue::new(CLIENT_SECRET.to_vec()), ana()).await.unwrap();
-    Arc::new(oauth)
+    oauth
 }
 
 async fn access(out: &TestEgress) -> String {
@@ -235,6 +246,7 @@ async fn a_certified_server_refuses_what_must_be_refused_and_we_hear_it() {
         scopes: vec!["openid".into(), "offline_access".into()],
         capabilities: vec!["email.*".into()],
         api_hosts: vec!["127.0.0.1".into()],
+        terms: GrantTerms::Account,
     };
     let out = TestEgress::new().await;
     let oauth = scene(&out, provider.clone()).await;
@@ -249,7 +261,7 @@ async fn a_certified_server_refuses_what_must_be_refused_and_we_hear_it() {
     assert_eq!(refused(oauth.finish(&service(), yes, ana()).await), "invalid_grant");
     // An answer that names another provider is not even redeemed.
     let mixed = OauthCallback { issuer: Some("http://127.0.0.1:1".into()), ..sign_in(&address, &link()).await };
-    assert!(matches!(oauth.finish(&service(), mixed, ana()).await, Err(OauthError::State)));
+    assert!(matches!(oauth.finish(&service(), mixed, ana()).await, Err(OauthError::Issuer)));
     // A yes, renewed twice: each refresh token is good once.
     let yes = sign_in(&address, &link()).await;
     assert_eq!(yes.issuer.as_deref(), provider.issuer.as_deref(), "it names itself");
@@ -279,4 +291,81 @@ async fn a_certified_server_refuses_what_must_be_refused_and_we_hear_it() {
     oauth.finish(&service(), yes, ana()).await.unwrap();
     assert_eq!(oauth.ensure_fresh(&service()).await, Ok(()));
     assert_eq!(oauth.revoke(&service(), &ana()).await.unwrap(), GrantRevocation::Taken);
+}
+
+/// What a signed token says of itself. Its signature is its server's business.
+fn claims(token: &str) -> serde_json::Value {
+    let part = token.split('.').nth(1).unwrap();
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_certified_server_is_found_registers_us_and_gives_tokens_for_one_server() {
+    let Some(address) = counterpart("SLUICE_TEST_OIDC") else { return };
+    let issuer = format!("http://{address}");
+    let named = issuer.clone();
+    // A server that says nothing but where its tokens come from.
+    let server = LoopbackUpstream::answering(move |request, _| {
+        let host = request.lines().find_map(|line| line.strip_prefix("host: ")).unwrap().trim().to_owned();
+        let document = json!({
+            "resource": format!("http://{host}/mcp"), "authorization_servers": [&named],
+            "scopes_supported": ["openid", "read", "offline_access"],
+        });
+        answer("200 OK", "content-type: application/json\r\n", &document.to_string())
+    })
+    .await;
+    let (url, name) = (server.url("/mcp"), ServiceName::new("mount.tickets").unwrap());
+    let loopback = IpNetwork::parse("127.0.0.1").unwrap();
+    let reach = ServerReach { plain_http: true, allow_addresses: vec![loopback] };
+    let out = TestEgress::new().await;
+    let oauth = grants(&out);
+    let discovery = ServerDiscovery::new(&out.egress, &name, (&url, &reach), ana());
+    let protected = discovery.protected_server(None).await.unwrap();
+    assert_eq!(protected.issuers, std::slice::from_ref(&issuer));
+    let found = discovery.authorization_server(&issuer).await.unwrap();
+    let wrong = discovery.authorization_server(&format!("{issuer}/")).await;
+    assert!(matches!(wrong, Err(OauthError::Issuer)), "one character is another issuer");
+    let client =
+        register(&out.egress, &name, (&found, &reach), REDIRECT, ana()).await.unwrap_or_else(|no| panic!("{no}"));
+    let provider = OauthProvider {
+        authorize: found.authorize,
+        token: found.token,
+        revoke: found.revoke,
+        issuer: Some(found.issuer),
+        client_id: client.id,
+        scopes: protected.scopes,
+        capabilities: vec!["tickets.*".into()],
+        api_hosts: vec!["127.0.0.1".into()],
+        terms: GrantTerms::Server(Box::new(ServerGrantTerms {
+            resource: protected.resource.clone(),
+            authentication: client.authentication,
+            origin: ClientOrigin::Dynamic,
+            names_issuer: found.names_issuer,
+            reach,
+        })),
+    };
+    let link = oauth.begin_with(&name, (provider, client.secret), REDIRECT).unwrap();
+    let yes = sign_in(&address, &link.url).await;
+    assert_eq!(yes.issuer.as_deref(), Some(issuer.as_str()), "it names itself");
+    let finished = oauth.finish_link(&name, yes, ana()).await.unwrap();
+    assert!(finished.scopes.contains(&"read".to_owned()) && finished.ends_after.is_none(), "{:?}", finished.scopes);
+    let token = || async {
+        let (connection, hosts) = (ConnectionName::new("mount.tickets").unwrap(), ["127.0.0.1".to_owned()]);
+        let wanted = SecretUse { capability: "tickets.connect", connection: &connection, hosts: &hosts, by: ana() };
+        let value = out.vault.take(&SecretName::new("service/mount.tickets/access").unwrap(), &wanted).await.unwrap();
+        String::from_utf8(value.expose().to_vec()).unwrap()
+    };
+    let first = token().await;
+    assert_eq!(claims(&first)["aud"], protected.resource, "good for this server only");
+    // Renewed twice, with rotation; still for this server.
+    for _ in 0..2 {
+        let before = token().await;
+        out.clock.advance(Millis::from_secs(55));
+        assert_eq!(oauth.ensure_fresh(&name).await, Ok(()));
+        let now = token().await;
+        assert_ne!(before, now);
+        assert_eq!(claims(&now)["aud"], protected.resource);
+    }
+    assert_eq!(oauth.revoke(&name, &ana()).await.unwrap(), GrantRevocation::Taken);
+    assert_eq!(oauth.ensure_fresh(&name).await, Err(FreshTokenError::NeedsReauth));
 }

@@ -61,6 +61,13 @@ async fn no_tool_of_an_agent_names_the_gateways_own_files_whatever_the_rules_say
             }
         }
     }
+    // Nor a folder around them with everything below it.
+    for command in ["grep -r sgo_ ROOT", "rg sgo_ ROOT", "cp -r ROOT /tmp/x", "find ROOT -type f | xargs cat"] {
+        let arguments = json!({"command": command.replace("ROOT", root)});
+        assert_eq!(check(&house, "custom:exec_cmd", arguments).await.unwrap_err(), Code::PolicyBlocked, "{command}");
+    }
+    let search = json!({"path": root, "pattern": "sgo_"});
+    assert_eq!(check(&house, "custom:mcp.files.search", search).await.unwrap_err(), Code::PolicyBlocked);
     let kinds = house.record().await;
     assert!(!kinds.iter().any(|kind| kind == "call.allowed" || kind == "call.observed"), "{kinds:?}");
     // What only looks like it goes on.

@@ -59,6 +59,7 @@ async fn no_credential_opens_a_route_of_another_kind() {
         let path = path.replace("{allowance_id}", &format!("alw_{:032x}", 1));
         let path = path.replace("{rule_id}", &format!("rule_{:032x}", 1));
         let path = path.replace("{finding_id}", &format!("fnd_{:032x}", 1));
+        let path = path.replace("{dashboard_session_id}", &format!("dash_{:032x}", 1));
         let path = path.replace("{watch_id}", &format!("watch_{:032x}", 1));
         let path = path.replace("{finding_id}", &format!("fnd_{:032x}", 1));
         assert!(!path.contains('{'), "{path}");

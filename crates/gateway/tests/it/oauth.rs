@@ -11,7 +11,7 @@ use sluice_config::network::CredentialPlacement;
 use sluice_core::ids::{ConnectionName, JobId, SecretName};
 use sluice_core::{Clock as _, GatewayDeps, Millis, ServiceName};
 use sluice_egress::oauth::{
-    FreshTokenError, GrantRevocation, GrantedScopes, OauthCallback, OauthError, OauthGrants, OauthProvider,
+    FreshTokenError, GrantRevocation, GrantTerms, GrantedScopes, OauthCallback, OauthError, OauthGrants, OauthProvider,
 };
 use sluice_egress::vault::{SecretUse, SecretValue, VaultError};
 use sluice_egress::{Egress, EgressError, EgressRequest, TicketScope};
@@ -152,6 +152,7 @@ impl OauthFixture {
             scopes: vec!["mail".into()],
             capabilities: vec!["email.*".into()],
             api_hosts: vec!["127.0.0.1".into()],
+            terms: GrantTerms::Account,
         };
         let oauth = oauth(&out, &provider, 3);
         oauth.keep_client_secret(&gmail(), SecretValue::new(b"CANARY-client-secret".to_vec()), ana()).await.unwrap();
@@ -213,7 +214,7 @@ async fn an_answer_to_no_link_of_ours_reaches_no_provider() {
     let elsewhere = scene.consent();
     assert!(matches!(scene.oauth.finish(&other, elsewhere, ana()).await, Err(OauthError::State)));
     let mixed = OauthCallback { issuer: Some("https://evil.example".into()), ..scene.consent() };
-    assert!(matches!(scene.oauth.finish(&gmail(), mixed, ana()).await, Err(OauthError::State)));
+    assert!(matches!(scene.oauth.finish(&gmail(), mixed, ana()).await, Err(OauthError::Issuer)));
     scene.out.clock.advance(Millis::from_mins(10));
     assert!(matches!(scene.oauth.finish(&gmail(), good, ana()).await, Err(OauthError::State)), "too late");
     assert_eq!(scene.asked(), 0);

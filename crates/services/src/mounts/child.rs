@@ -16,8 +16,7 @@ use sluice_egress::vault::SecretUse;
 use tokio::net::unix::pipe;
 use tokio::sync::{oneshot, watch};
 
-use super::MountsDeps;
-use crate::programs::connect_proxy;
+use super::{MountsDeps, runtimes};
 use crate::workers::{
     GatewayWorkers, JailLayers, JailMode, ThirdPartyNetwork, ThirdPartyProcess, ThirdPartyProfile, ThirdPartyTerms,
     WorkerCancel,
@@ -131,14 +130,15 @@ pub(super) async fn terms(
         ("TMPDIR".to_owned(), text(&temp)),
         ("LANG".to_owned(), "C.UTF-8".to_owned()),
     ];
-    environment.extend(connect_proxy::variables(network));
+    if let Some(port) = network.port() {
+        environment.extend(runtimes::variables(&own, port)?);
+    }
     for (name, value) in &program.env {
         let value = match value {
             EnvValue::Plain(text) => text.clone(),
             EnvValue::Vault(secret) => secret_for(deps, mount, program, secret).await?,
         };
-        environment.retain(|(known, _)| known != name);
-        environment.push((name.clone(), value));
+        runtimes::set(&mut environment, name, value);
     }
     let mut write = program.write.clone();
     write.push(own);

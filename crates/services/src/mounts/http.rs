@@ -18,12 +18,16 @@ use rmcp::service::TxJsonRpcMessage;
 use rmcp::transport::Transport;
 use serde_json::Value;
 use sluice_config::network::EgressConnection;
-use sluice_core::{Actor, Millis};
+use sluice_core::{Actor, Millis, ServiceName};
+use sluice_egress::oauth::{BearerChallenge, FreshTokenError, OauthGrants};
 use sluice_egress::{Egress, EgressError, EgressRequest, EgressResponse, ExchangeFailure, ExchangeFault};
 use tokio::sync::mpsc;
 
 use super::headers::{self, ArgumentHeader};
+use super::service::MountService;
+use super::sign_in::{self, MountSignInNeed};
 use super::wire::{McpServerMessage, MountTransportMonitor};
+use crate::ServiceContext;
 
 /// Most messages that wait to be received.
 const WAITING: usize = 64;
@@ -44,6 +48,76 @@ pub(super) struct HttpMountTarget {
     pub(super) capability: String,
     pub(super) by: Actor,
     pub(super) timeout: Millis,
+    /// The server, and the grant with which it is reached, if the server may want one.
+    pub(super) access: Option<HttpMountAccess>,
+}
+
+/// How the server is reached when it wants a person to sign in.
+pub(super) struct HttpMountAccess {
+    pub(super) context: Arc<ServiceContext>,
+    pub(super) service: Arc<MountService>,
+    pub(super) name: ServiceName,
+    /// Whether there is a grant.
+    pub(super) granted: bool,
+}
+
+/// The error of a message that the server did not carry out because a person has to act.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct SignInRequired(String);
+
+impl SignInRequired {
+    fn error(text: String) -> io::Error {
+        io::Error::new(io::ErrorKind::PermissionDenied, Self(text))
+    }
+}
+
+impl HttpMountAccess {
+    fn oauth(&self) -> &OauthGrants {
+        &self.context.oauth
+    }
+
+    /// Makes sure that the token is valid for a while.
+    async fn ensure_fresh(&self) -> io::Result<()> {
+        if !self.granted {
+            return Ok(());
+        }
+        match self.oauth().ensure_fresh(&self.name).await {
+            Ok(()) => Ok(()),
+            Err(FreshTokenError::NeedsReauth) => Err(self.need(MountSignInNeed::SignIn(BearerChallenge::default()))),
+            Err(FreshTokenError::Later) => {
+                let why = "its authorization server does not answer, so the access cannot be renewed at the moment";
+                Err(io::Error::new(io::ErrorKind::ConnectionRefused, why))
+            }
+        }
+    }
+
+    /// Gets another token after the server refused the present one. False if there is none.
+    async fn replace(&self) -> bool {
+        if !self.granted {
+            return false;
+        }
+        self.oauth().mark_rejected(&self.name).await;
+        self.oauth().ensure_fresh(&self.name).await.is_ok()
+    }
+
+    fn need(&self, need: MountSignInNeed) -> io::Error {
+        let text = need.text(&self.service.mount().name);
+        self.service.set_sign_in_need(Some(need));
+        SignInRequired::error(text)
+    }
+
+    /// Notes that the server wants more access. A server that wants what it has asks for nothing that a person can give.
+    async fn need_more(&self, challenge: BearerChallenge) -> io::Error {
+        let name = &self.service.mount().name;
+        if sign_in::has_granted(&self.context, name, &challenge).await {
+            return SignInRequired::error(format!(
+                "the server `{name}` still refuses although the access it asks for was granted; signing in again does \
+                 not help"
+            ));
+        }
+        self.need(MountSignInNeed::MoreAccess(challenge))
+    }
 }
 
 struct HttpMountState {
@@ -109,9 +183,61 @@ impl HttpMountState {
 
     /// Sends one message and handles the answer.
     async fn post(&self, message: &Value) -> io::Result<()> {
+        let access = self.asking.access.as_ref();
+        if let Some(access) = access
+            && let Err(error) = access.ensure_fresh().await
+        {
+            return Err(self.unsigned(message, error));
+        }
         let headers = self.headers(message);
         let had_session = headers.iter().any(|(name, _)| name == SESSION);
-        let HttpMountTarget { egress, connection, url, capability, by, timeout } = &self.asking;
+        let mut answer = self.exchange(message, headers.clone()).await?;
+        if answer.status == 401
+            && let Some(access) = access
+            && access.replace().await
+        {
+            answer = self.exchange(message, headers).await?;
+        }
+        self.reached.store(true, Ordering::SeqCst);
+        match (answer.status, access) {
+            (200..=299, _) => self.hear(&answer).await,
+            (404, _) if had_session => {
+                self.watch.cut("the server ended the session");
+                Err(io::ErrorKind::NotConnected.into())
+            }
+            (401, Some(access)) => {
+                let challenge = BearerChallenge::of(&answer.headers).unwrap_or_default();
+                Err(self.unsigned(message, access.need(MountSignInNeed::SignIn(challenge))))
+            }
+            (403, Some(access)) if let Some(challenge) = scope_challenge(&answer) => {
+                let error = access.need_more(challenge).await;
+                // Only a call can wait for a person while the others go on.
+                if is_call(message) { Err(error) } else { Err(self.unsigned(message, error)) }
+            }
+            (401 | 403, _) => {
+                self.watch.cut("the server refused the credential");
+                Err(io::Error::new(io::ErrorKind::NotConnected, "the server refused the credential"))
+            }
+            // An error answer to this message in the protocol's own form: nothing was done.
+            (400..=499, _) if is_no_to(message, &answer.body) => self.hear(&answer).await,
+            (status, _) => Err(io::Error::other(format!("the server answered with status {status}"))),
+        }
+    }
+
+    /// Ends the conversation that no longer has access. The caller of a tool gets the error first: the end follows when
+    /// the tools are checked again.
+    fn unsigned(&self, message: &Value, error: io::Error) -> io::Error {
+        if is_call(message) {
+            self.watch.changed.notify_one();
+        } else {
+            self.watch.cut(error.to_string());
+        }
+        error
+    }
+
+    /// One message over egress.
+    async fn exchange(&self, message: &Value, headers: Vec<(String, String)>) -> io::Result<EgressResponse> {
+        let HttpMountTarget { egress, connection, url, capability, by, timeout, .. } = &self.asking;
         let request = EgressRequest {
             method: Method::POST,
             url: url.clone(),
@@ -121,7 +247,7 @@ impl HttpMountState {
             timeout: Some(*timeout),
         };
         let answer = egress.request(connection, capability, by.clone(), request).await;
-        let answer = answer.map_err(|no| {
+        answer.map_err(|no| {
             let said = format!("{no}, at {}", place(url));
             // A server that was never reached has no conversation, and people are told why.
             if !no.may_have_left() && !self.reached.load(Ordering::SeqCst) {
@@ -134,22 +260,7 @@ impl HttpMountState {
                 false => io::ErrorKind::NotConnected,
             };
             io::Error::new(kind, said)
-        })?;
-        self.reached.store(true, Ordering::SeqCst);
-        match answer.status {
-            200..=299 => self.hear(&answer).await,
-            404 if had_session => {
-                self.watch.cut("the server ended the session");
-                Err(io::ErrorKind::NotConnected.into())
-            }
-            401 | 403 => {
-                self.watch.cut("the server refused the credential");
-                Err(io::Error::new(io::ErrorKind::NotConnected, "the server refused the credential"))
-            }
-            // An error answer to this message in the protocol's own form: nothing was done.
-            400..=499 if is_no_to(message, &answer.body) => self.hear(&answer).await,
-            status => Err(io::Error::other(format!("the server answered with status {status}"))),
-        }
+        })
     }
 
     async fn hear(&self, answer: &EgressResponse) -> io::Result<()> {
@@ -195,6 +306,17 @@ impl HttpMountState {
             self.agreed().version = Some(version.to_owned());
         }
     }
+}
+
+/// Whether a message calls a tool.
+fn is_call(message: &Value) -> bool {
+    message.get("method").and_then(Value::as_str) == Some("tools/call")
+}
+
+/// The challenge of a server that wants more access.
+fn scope_challenge(answer: &EgressResponse) -> Option<BearerChallenge> {
+    let challenge = BearerChallenge::of(&answer.headers)?;
+    (challenge.error.as_deref() == Some("insufficient_scope")).then_some(challenge)
 }
 
 /// Whether a body is an error in answer to this message.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_config::{Config, MountConfig};
+use sluice_config::{Config, MountConfig, MountTransport};
 use sluice_core::ids::MessageId;
 use sluice_core::policy::FileFault;
 use sluice_core::refusal::Code;
@@ -16,7 +16,7 @@ use sluice_core::{Actor, HoldId};
 use sluice_store::{MessageSeverity, MountsChange, OutboxMessage};
 use tokio::task::JoinSet;
 
-use super::{MountService, service_name, supervisor};
+use super::{MountService, service_name, sign_in, supervisor};
 use crate::CallError;
 use crate::ServiceContext;
 
@@ -34,6 +34,8 @@ pub struct MountsReloadSummary {
     pub added: Vec<String>,
     /// Mounts whose settings changed.
     pub changed: Vec<String>,
+    /// Mounts of which only the facts about tools changed; they were not restarted.
+    pub restated: Vec<String>,
     /// Mounts that were removed.
     pub removed: Vec<String>,
     /// Held writes that were cancelled with them.
@@ -46,7 +48,7 @@ impl MountsReloadSummary {
     /// Whether any mount changed.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
-        self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
+        self.added.is_empty() && self.changed.is_empty() && self.restated.is_empty() && self.removed.is_empty()
     }
 }
 
@@ -55,6 +57,7 @@ impl MountsReloadSummary {
 struct MountsReloadPlan {
     added: Vec<MountConfig>,
     changed: Vec<MountConfig>,
+    restated: Vec<MountConfig>,
     removed: Vec<String>,
 }
 
@@ -63,12 +66,21 @@ impl MountsReloadPlan {
         let fresh = |mount: &&MountConfig| !now.contains_key(mount.name.as_str());
         let another = |mount: &&MountConfig| now.get(mount.name.as_str()).is_some_and(|before| *before != *mount);
         let gone = |name: &&&str| !wanted.iter().any(|mount| mount.name == ***name);
+        let (restated, changed) = wanted.iter().filter(another).cloned().partition(|mount| {
+            now.get(mount.name.as_str()).is_some_and(|before| differs_in_facts_alone(before, mount))
+        });
         Self {
             added: wanted.iter().filter(fresh).cloned().collect(),
-            changed: wanted.iter().filter(another).cloned().collect(),
+            changed,
+            restated,
             removed: now.keys().filter(gone).map(|name| (*name).to_owned()).collect(),
         }
     }
+}
+
+/// Whether two settings of one mount differ only in what is stated about its tools.
+fn differs_in_facts_alone(before: &MountConfig, after: &MountConfig) -> bool {
+    MountConfig { facts: before.facts.clone(), ..after.clone() } == *before
 }
 
 /// Applies the mounts of the configuration as it is now.
@@ -82,18 +94,21 @@ pub async fn reload(context: &ServiceContext, by: Actor) -> Result<MountsReloadS
         Err(why) => return Err(refuse(context, why).await?),
     };
     let before = context.mounts.all();
-    let now = before.iter().map(|service| (service.mount().name.as_str(), service.mount())).collect();
-    let MountsReloadPlan { added, changed, removed } = MountsReloadPlan::between(&now, &wanted.mounts.0);
+    let current: Vec<MountConfig> = before.iter().map(|service| service.current()).collect();
+    let now = current.iter().map(|mount| (mount.name.as_str(), mount)).collect();
+    let MountsReloadPlan { added, changed, restated, removed } = MountsReloadPlan::between(&now, &wanted.mounts.0);
     let names = |mounts: &[MountConfig]| mounts.iter().map(|mount| mount.name.clone()).collect::<Vec<_>>();
     let mut done = MountsReloadSummary {
         added: names(&added),
         changed: names(&changed),
+        restated: names(&restated),
         removed,
         cancelled: Vec::new(),
         after_restart: others(&context.config, &wanted),
     };
     if !done.is_nothing() {
-        let (added, changed, removed) = (done.added.clone(), done.changed.clone(), done.removed.clone());
+        let (added, removed) = (done.added.clone(), done.removed.clone());
+        let changed = done.changed.iter().chain(&done.restated).cloned().collect();
         context.store.record_mounts_change(MountsChange { added, changed, removed }, by.clone()).await?;
     }
     for name in &done.removed {
@@ -103,6 +118,9 @@ pub async fn reload(context: &ServiceContext, by: Actor) -> Result<MountsReloadS
         }
     }
     end(before, |name| done.removed.iter().chain(&done.changed).any(|other| other == name)).await;
+    for name in done.removed.iter().chain(&done.changed) {
+        give_back(context, name, &wanted, &by).await;
+    }
     for name in &done.removed {
         // Writes that were admitted while the first ones were cancelled.
         done.cancelled.extend(cancel_all(context, name, &by).await?);
@@ -113,10 +131,31 @@ pub async fn reload(context: &ServiceContext, by: Actor) -> Result<MountsReloadS
         // In its place before it is kept, so that a held write finds a server that starts, not none.
         supervisor::offer_service(context, &service).await;
     }
+    for mount in restated {
+        let Some(service) = context.mounts.get(&mount.name) else { continue };
+        service.state(mount.facts);
+        supervisor::restate(context, &service).await;
+    }
     context.mounts.came.notify_one();
     context.signals.events.notify_written();
     drop(turn);
     Ok(done)
+}
+
+/// Revokes the access to a server that is no longer mounted at the address for which a person granted it.
+async fn give_back(context: &ServiceContext, name: &str, wanted: &Config, by: &Actor) {
+    let Ok(Some(grant)) = context.store.mount_grant(name).await else { return };
+    let is_there = wanted.mounts.0.iter().any(|mount| {
+        mount.name == name && matches!(&mount.way, MountTransport::Address(address) if address.url == grant.url)
+    });
+    if is_there {
+        return;
+    }
+    match sign_in::end(context, name, by.clone()).await {
+        Ok(told) => tracing::info!(mount = name, "the access to `{name}` was given up: {}", told.as_str()),
+        // The mount is gone all the same; the grant can be revoked again by name.
+        Err(error) => tracing::error!(mount = name, "the access to `{name}` could not be revoked: {}", error.refusal),
+    }
 }
 
 /// Ends these servers, all at once.
@@ -200,6 +239,10 @@ mod tests {
         assert_eq!(plan.removed, ["c"]);
         let same = MountsReloadPlan::between(&now, &before.mounts.0);
         assert_eq!((same.added.len(), same.changed.len(), same.removed.len()), (0, 0, 0));
+        let stated =
+            config("mounts:\n  a: {command: x, facts: {t: {read: true}}}\n  b: {command: x}\n  c: {command: x}\n");
+        let plan = MountsReloadPlan::between(&now, &stated.mounts.0);
+        assert_eq!((names(&plan.changed).len(), names(&plan.restated)), (0, vec!["a".to_owned()]));
     }
 
     #[test]

@@ -3,17 +3,19 @@
 //! Promise: only an open tool is called; an answer is given as outside content, or withheld; a write without an answer
 //! has an uncertain outcome, and a person resolves it.
 
+mod stated;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rmcp::RoleClient;
 use rmcp::model::{CallToolRequestParams, CallToolResponse};
 use rmcp::service::{Peer, ServiceError};
 use serde_json::{Map, Value, json};
-use sluice_config::{MountConfig, MountTransport};
+use sluice_config::{MountConfig, MountToolFacts, MountTransport};
 use sluice_content::stages::TOOL_RESULT;
 use sluice_core::capability::service_of;
 use sluice_core::hold::{Hold, Permit};
@@ -22,10 +24,13 @@ use sluice_core::nodes::ServiceKind;
 use sluice_core::refusal::{Code, Refusal};
 use sluice_core::{Action, BoxedFuture, CapabilityName, ServiceName, UtcMillis};
 use sluice_store::PinnedTool;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
 use super::client::McpConversationStart;
+use super::http::SignInRequired;
+use super::logs::MountLogRing;
+use super::sign_in::{self, MountSignInNeed};
 use super::tool_checks::ToolChecks;
 use super::tools::{MountTool, RefusedTool, claims_to_read, service_name};
 use super::wire::AMBIGUOUS;
@@ -77,8 +82,6 @@ pub struct MountCondition {
     pub missing_layers: Vec<String>,
     /// Tools that cannot be used, and why.
     pub refused: Vec<RefusedTool>,
-    /// The end of a program's error output, in its own words.
-    pub last_words: String,
 }
 
 /// One tool for people.
@@ -92,6 +95,8 @@ pub struct MountToolCondition {
     pub writes: bool,
     /// Whether it can be called.
     pub open: bool,
+    /// What people must know about it.
+    pub note: Option<String>,
 }
 
 /// One third-party server.
@@ -101,10 +106,18 @@ pub struct MountService {
     condition: RwLock<MountCondition>,
     tools: RwLock<BTreeMap<CapabilityName, Arc<MountTool>>>,
     pins: RwLock<Vec<PinnedTool>>,
+    /// What the operator states about its tools now.
+    facts: RwLock<BTreeMap<String, MountToolFacts>>,
+    /// Its error output, and what it said about calls that failed.
+    logs: Mutex<MountLogRing>,
     live: watch::Sender<Option<Peer<RoleClient>>>,
     /// How the conversation began last, or which way is tried first.
     era: RwLock<McpConversationStart>,
     slots: Arc<Semaphore>,
+    /// What the server wants a person to grant, if it wants anything.
+    sign_in: RwLock<Option<MountSignInNeed>>,
+    /// Signals that a person signed in or took the access back.
+    pub(super) sign_in_changed: Notify,
     /// The requested and the finished checks of its tools.
     pub(super) checks: ToolChecks,
     /// Whether a task keeps it.
@@ -127,7 +140,7 @@ impl std::fmt::Debug for MountService {
 const UNREAD: [Code; 3] = [Code::ContentUnread, Code::ContentDuplicateKey, Code::WorkerCrashed];
 
 /// Codes of calls that were not made, and may be made later.
-const WAITS: [Code; 2] = [Code::MountDown, Code::FreezeActive];
+const WAITS: [Code; 3] = [Code::MountDown, Code::MountSignIn, Code::FreezeActive];
 
 /// A call without a result.
 struct MountCallError {
@@ -148,7 +161,6 @@ impl MountService {
             missing_layers: Vec::new(),
             caveat: None,
             refused: Vec::new(),
-            last_words: String::new(),
         };
         let slots = Arc::new(Semaphore::new(mount.at_once as usize));
         // A program may never answer a request that it does not know; an address always answers.
@@ -156,15 +168,20 @@ impl MountService {
             MountTransport::Program(_) => McpConversationStart::Handshake,
             MountTransport::Address(_) => McpConversationStart::Stateless,
         };
+        let facts = RwLock::new(mount.facts.clone());
         Self {
             mount,
             deps,
             condition: RwLock::new(condition),
             tools: RwLock::default(),
             pins: RwLock::default(),
+            facts,
+            logs: Mutex::default(),
             live: watch::Sender::new(None),
             era: RwLock::new(era),
             slots,
+            sign_in: RwLock::default(),
+            sign_in_changed: Notify::new(),
             checks: ToolChecks::new(),
             taken: AtomicBool::new(false),
             stop: watch::Sender::new(false),
@@ -215,6 +232,22 @@ impl MountService {
         &self.mount
     }
 
+    /// What the server wants a person to grant, if it wants anything.
+    #[must_use]
+    pub fn sign_in_need(&self) -> Option<MountSignInNeed> {
+        self.sign_in.read().clone()
+    }
+
+    pub(super) fn set_sign_in_need(&self, need: Option<MountSignInNeed>) {
+        *self.sign_in.write() = need;
+    }
+
+    /// Why the server cannot be used before a person signs in.
+    pub(super) fn sign_in_reason(&self) -> Option<String> {
+        let need = self.sign_in.read();
+        need.as_ref().filter(|need| matches!(need, MountSignInNeed::SignIn(_))).map(|need| need.text(&self.mount.name))
+    }
+
     pub(super) fn era(&self) -> McpConversationStart {
         *self.era.read()
     }
@@ -257,6 +290,7 @@ impl MountService {
             capability: tool.spec.name.clone(),
             writes: tool.spec.class.is_some(),
             open: tool.open,
+            note: tool.check.note(),
         });
         shown.collect()
     }
@@ -301,7 +335,7 @@ impl MountService {
         if action.definition().is_none() || action.definition() != tool.spec.definition.as_deref() {
             return Err(Refusal::new(Code::MountChanged));
         }
-        if !tool.schema.allows(&Value::Object(action.arguments().clone())) {
+        if !tool.check.allows(&Value::Object(action.arguments().clone())) {
             let text = "the arguments do not follow the schema of the tool";
             return Err(Refusal::new(Code::SchemaWrongType).with_text(text));
         }
@@ -312,6 +346,9 @@ impl MountService {
     fn unavailable_refusal(&self, capability: &CapabilityName) -> Refusal {
         if let Some(starting) = self.starting() {
             return starting;
+        }
+        if let Some(why) = self.sign_in_reason() {
+            return sign_in::refusal(&why);
         }
         let condition = self.condition();
         if condition.server.is_none() && condition.phase != MountPhase::Open {
@@ -333,8 +370,13 @@ impl MountService {
                 _ = stop.wait_for(|stop| *stop) => None,
             }
         };
-        let peer = timeout(self.mount.timeout.as_duration(), there).await.ok().flatten();
+        // A person has to act first; waiting does not help.
+        let wait = if self.sign_in_reason().is_some() { Duration::ZERO } else { self.mount.timeout.as_duration() };
+        let peer = timeout(wait, there).await.ok().flatten();
         peer.ok_or_else(|| {
+            if let Some(why) = self.sign_in_reason() {
+                return sign_in::refusal(&why);
+            }
             let reason = self.condition().reason.unwrap_or_else(|| "it is being started".into());
             Refusal::new(Code::MountDown)
                 .with_text(&format!("the server `{}` is not available: {reason}", self.mount.name))
@@ -370,12 +412,13 @@ impl MountService {
             Err(_) => return Err(failed(&format!("the server did not answer within {}", self.mount.timeout), true)),
             Ok(Ok(CallToolResponse::Complete(result))) => result,
             Ok(Ok(_)) => return Err(failed("the server asked for input from a person, which is refused", true)),
-            Ok(Err(error)) => return Err(trouble(&error)),
+            Ok(Err(error)) => return Err(self.explain(action, reader, &error).await),
         };
-        let item = self.incoming(action, answer::plain(&result).to_string().into_bytes(), reader);
+        let plain = answer::plain(&result);
+        let item = self.incoming(action, plain.readable.to_string().into_bytes(), reader);
         let by = if self.mount.keep_reader { ReaderChoice::Kept } else { ReaderChoice::Fresh };
         let given = answer::taken_in(&self.deps.intake, &item, by).await;
-        given.map(|data| self.told(data)).map_err(|refusal| MountCallError { refusal, left: true })
+        given.map(|data| self.told(plain.put_back(data))).map_err(|refusal| MountCallError { refusal, left: true })
     }
 
     /// The service name of an action, for batch protection and freezes.
@@ -410,6 +453,12 @@ fn refused(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     (error.kind() == std::io::ErrorKind::ConnectionRefused).then(|| error.to_string())
 }
 
+/// What a person has to do, if the server refused the access: in this case nothing was carried out.
+fn sign_in_text(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let error = error.downcast_ref::<std::io::Error>()?;
+    error.get_ref()?.downcast_ref::<SignInRequired>().map(ToString::to_string)
+}
+
 /// Why the protocol gave no result, without any words of the server.
 fn trouble(error: &ServiceError) -> MountCallError {
     let (text, left) = match error {
@@ -423,6 +472,9 @@ fn trouble(error: &ServiceError) -> MountCallError {
         ServiceError::McpError(error) => (format!("the server answered with error {}", error.code.0), true),
         ServiceError::TransportClosed | ServiceError::Cancelled { .. } => {
             ("the server ended before it answered".to_owned(), true)
+        }
+        ServiceError::TransportSend(error) if let Some(why) = sign_in_text(error.error.as_ref()) => {
+            return MountCallError { refusal: sign_in::refusal(&why), left: false };
         }
         ServiceError::TransportSend(error) if let Some(why) = refused(error.error.as_ref()) => {
             let refusal = Refusal::new(Code::MountDown).with_text(&format!("the server is not available: {why}"));
@@ -515,7 +567,10 @@ impl Service for MountService {
                 Err(MountCallError { refusal, left: true }) if UNREAD.contains(&refusal.code()) => {
                     Ok(done(self.told(json!({"unread": refusal.code().as_str()}))))
                 }
-                Err(MountCallError { left: true, .. }) => Err(WriteError::Unclear),
+                Err(MountCallError { refusal, left: true }) => Err(match refusal.service_words() {
+                    Some(words) => WriteError::UnclearSaying(words.to_owned()),
+                    None => WriteError::Unclear,
+                }),
                 Err(MountCallError { refusal, left: false }) if WAITS.contains(&refusal.code()) => {
                     Err(WriteError::NotDone(refusal))
                 }

@@ -28,9 +28,10 @@ use tokio::time::timeout;
 use super::answer::{self, ScreenedDocument};
 use super::child::{self, LiveProgramGuard, MountProcess};
 use super::client::{McpConversationStart, MountClientHandler};
-use super::http::{HttpMountTarget, HttpMountTransport};
+use super::http::{HttpMountAccess, HttpMountTarget, HttpMountTransport};
 use super::service::{MountPhase, MountService};
 use super::service_name;
+use super::sign_in;
 use super::tool_checks::ToolChecks;
 use super::tools::{self, ListedTool};
 use super::wire::{MountTransportMonitor, StdioMountTransport};
@@ -45,8 +46,8 @@ const PAUSES: [u64; 7] = [1, 2, 4, 8, 16, 32, 60];
 const WELL: Millis = Millis::from_mins(5);
 /// Most pages of a tool list.
 const PAGES: usize = 200;
-/// How much of a program's error output is kept, in bytes.
-const WORDS: usize = 4 << 10;
+/// How much of a program's error output is read at once, in bytes.
+const PIECE: usize = 16 << 10;
 /// A server that often reports changed tools is checked at growing intervals; after this much quiet, the intervals
 /// begin again.
 const QUIET: Millis = Millis::from_mins(2);
@@ -56,6 +57,14 @@ const BURIED: Duration = Duration::from_secs(5);
 const SHARES_NETWORK: &str = "degraded: it shares this machine's network, and filters alone keep it to its hosts";
 /// People are notified after this many starts in a row that did not last.
 const TOLD: usize = 3;
+
+/// Applies new facts about the tools of a running server: nothing is called until its tools were checked with them.
+pub(super) async fn restate(context: &ServiceContext, service: &Arc<MountService>) {
+    if let Err(why) = remember(context, service).await {
+        tracing::warn!(mount = %service.mount().name, "the stored tools cannot be used: {why}");
+    }
+    super::look_again(service).await;
+}
 
 /// Keeps a server until it is told to stop. Its program is gone when this returns.
 pub(super) async fn keep(context: Arc<ServiceContext>, service: Arc<MountService>) {
@@ -85,6 +94,7 @@ async fn keep_on(context: &Arc<ServiceContext>, service: &Arc<MountService>) {
         offer_service(context, service).await;
     }
     let mut failures = 0_usize;
+    let mut told_text = None;
     while !*stop.borrow() {
         // Nothing is started or reached while it is frozen. A caller that requests a check gets this answer at once.
         if let Some(why) = frozen(context, service) {
@@ -108,16 +118,24 @@ async fn keep_on(context: &Arc<ServiceContext>, service: &Arc<MountService>) {
         if *stop.borrow() {
             return;
         }
+        let unsigned = service.sign_in_reason();
+        let why = unsigned.clone().unwrap_or(why);
         let stayed = context.clock.since_boot().as_millis().saturating_sub(begun.as_millis());
         failures = if stayed >= WELL.as_millis() { 0 } else { failures + 1 };
         let pause = PAUSES.get(failures.saturating_sub(1)).or(PAUSES.last()).copied().unwrap_or(60);
         tracing::warn!(mount = %service.mount().name, "the server `{}` is gone: {why}; again in {pause} s", service.mount().name);
+        service.log(format!("the server is down: {why}"));
         service.enter(MountPhase::Down, Some(why));
         service.change(|condition| condition.restarts += 1);
         service.checks.finish(service.checks.begin());
         context.signals.events.notify_written();
-        if failures == TOLD {
-            tell(context, service).await;
+        match &unsigned {
+            Some(text) if told_text.as_ref() != Some(text) => {
+                tell_sign_in(context, service, text).await;
+                told_text = unsigned;
+            }
+            None if failures == TOLD => tell(context, service).await,
+            Some(_) | None => {}
         }
         if !tick(&mut stop, Duration::from_secs(pause), service.checks.requested()).await {
             return;
@@ -138,6 +156,17 @@ async fn tell(context: &ServiceContext, service: &MountService) {
     }
 }
 
+/// Notifies people that a server wants a sign-in.
+async fn tell_sign_in(context: &ServiceContext, service: &MountService, text: &str) {
+    let name = &service.mount().name;
+    let body = serde_json::json!({"mount": name, "text": text});
+    let id = MessageId::mint(context.ids.as_ref());
+    let alert = OutboxMessage { id, topic: "mount.sign_in".into(), severity: MessageSeverity::Warning, body };
+    if let Err(error) = context.store.alert(alert, Actor::Node(context.store.node().clone())).await {
+        tracing::warn!(code = error.code(), "people could not be notified that `{name}` wants a sign-in");
+    }
+}
+
 /// Offers what was accepted before, so that rules and agents know it; nothing can be called yet.
 async fn remember(context: &ServiceContext, service: &Arc<MountService>) -> Result<(), String> {
     let pins = context.store.mount_tools(&service.mount().name).await.map_err(|error| error.to_string())?;
@@ -148,7 +177,7 @@ async fn remember(context: &ServiceContext, service: &Arc<MountService>) -> Resu
 }
 
 /// One connection, from its start to its end. Gives why it ended.
-async fn live(context: &ServiceContext, service: &Arc<MountService>) -> String {
+async fn live(context: &Arc<ServiceContext>, service: &Arc<MountService>) -> String {
     let connected = match begin(context, service).await {
         Err(why) => return why,
         Ok(connected) => connected,
@@ -179,6 +208,7 @@ async fn live(context: &ServiceContext, service: &Arc<MountService>) -> String {
         _ = &mut ended => {}
         () = watch.until_cut() => {}
         why = tend(context, service, &peer, &watch) => watch.cut(why),
+        () = service.sign_in_changed.notified() => watch.cut("a person changed the access to it"),
     }
     service.change(|condition| condition.refused_requests += watch.requests());
     drop((child, beside));
@@ -222,6 +252,9 @@ async fn tend(
         }
         service.connect(Some(peer.clone()));
         service.enter(MountPhase::Open, service.condition().caveat);
+        if service.sign_in_reason().is_some() {
+            service.set_sign_in_need(None);
+        }
         service.checks.finish(round);
         context.signals.events.notify_written();
         let wanted = wait(&service.checks, mount.recheck.as_duration());
@@ -271,7 +304,7 @@ struct MountConnectError {
 }
 
 /// Begins in the way that worked last, and in the other one where the server does not know that way.
-async fn begin(context: &ServiceContext, service: &Arc<MountService>) -> Result<ConnectedMount, String> {
+async fn begin(context: &Arc<ServiceContext>, service: &Arc<MountService>) -> Result<ConnectedMount, String> {
     let era = service.era();
     let first = match in_time(service, attempt(context, service, era)).await {
         Err(MountConnectError { why, other: true }) => why,
@@ -300,11 +333,15 @@ async fn in_time(
 }
 
 async fn attempt(
-    context: &ServiceContext,
+    context: &Arc<ServiceContext>,
     service: &Arc<MountService>,
     era: McpConversationStart,
 ) -> Result<ConnectedMount, MountConnectError> {
     let (mount, deps) = (service.mount(), service.deps());
+    service.log(match era {
+        McpConversationStart::Handshake => "the server is started or reached, with a handshake",
+        McpConversationStart::Stateless => "the server is started or reached, without a handshake",
+    });
     let watch = MountTransportMonitor::new(mount.max_answer.as_bytes());
     let never = |why: String| MountConnectError { why, other: false };
     let mut beside = JoinSet::new();
@@ -324,7 +361,8 @@ async fn attempt(
             Ok(ConnectedMount { running, watch, child: Some(child), beside })
         }
         MountTransport::Address(address) => {
-            let http = HttpMountTransport::new(asking(context, service, address).map_err(never)?, Arc::clone(&watch));
+            let asking = asking(context, service, address).await.map_err(never)?;
+            let http = HttpMountTransport::new(asking, Arc::clone(&watch));
             let running = shake(http, &watch, era).await;
             // An address gets a new request with each message; it may refuse what it does not know with any status.
             let open = |unheard: MountConnectError| MountConnectError {
@@ -354,8 +392,21 @@ where
     })
 }
 
-fn asking(context: &ServiceContext, service: &MountService, address: &MountAddress) -> Result<HttpMountTarget, String> {
+async fn asking(
+    context: &Arc<ServiceContext>,
+    service: &Arc<MountService>,
+    address: &MountAddress,
+) -> Result<HttpMountTarget, String> {
     let mount = service.mount();
+    let token = sign_in::take_up(context, service).await?;
+    let granted = token.is_some();
+    sign_in::open_way(context, service, token);
+    let access = service_name(&mount.name).filter(|_| address.credential.is_none()).map(|name| HttpMountAccess {
+        context: Arc::clone(context),
+        service: Arc::clone(service),
+        name,
+        granted,
+    });
     let name = super::connection_name(&mount.name).ok_or_else(|| "it has no connection".to_owned())?;
     let connection = context.egress.connection(&name).ok_or_else(|| "it has no connection".to_owned())?;
     Ok(HttpMountTarget {
@@ -365,32 +416,25 @@ fn asking(context: &ServiceContext, service: &MountService, address: &MountAddre
         capability: format!("{}.connect", mount.name),
         by: Actor::Node(context.store.node().clone()),
         timeout: mount.timeout,
+        access,
     })
 }
 
-/// Keeps the end of a program's error output.
+/// Keeps a program's error output.
 async fn overhear(service: Arc<MountService>, from: pipe::Receiver) {
-    let mut piece = vec![0; WORDS];
+    let mut piece = vec![0; PIECE];
     loop {
         if from.readable().await.is_err() {
-            return;
+            break;
         }
         match from.try_read(&mut piece) {
-            Ok(0) => return,
-            Ok(count) => {
-                let said = String::from_utf8_lossy(piece.get(..count).unwrap_or_default()).into_owned();
-                let said = service.deps().intake.secrets().scrub_text(&said).unwrap_or(said);
-                service.change(|condition| {
-                    condition.last_words.push_str(&said);
-                    let over = condition.last_words.len().saturating_sub(WORDS);
-                    let cut = (over..).find(|at| condition.last_words.is_char_boundary(*at)).unwrap_or(over);
-                    condition.last_words.drain(..cut);
-                });
-            }
+            Ok(0) => break,
+            Ok(count) => service.overhear(piece.get(..count).unwrap_or_default()),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(_) => return,
+            Err(_) => break,
         }
     }
+    service.overhear(&[]);
 }
 
 /// Every tool that a server lists, with every member of its definition.
@@ -468,7 +512,7 @@ async fn settle(
     present: Vec<(ListedTool, ScreenedDocument)>,
     pins: Vec<sluice_store::PinnedTool>,
 ) -> Result<(), String> {
-    let mount = service.mount();
+    let mount = &service.current();
     // An accepted tool that is no longer listed stays known, by its accepted definition.
     let mut absent = Vec::new();
     for pin in &pins {
@@ -486,7 +530,8 @@ async fn settle(
         let pin = pins.iter().find(|pin| pin.tool == listed.tool);
         let accepted = pin.and_then(|pin| pin.accepted.as_ref());
         let accepted_read = pin.is_some_and(|pin| pin.read_only.is_some());
-        if accepted.is_none_or(|(text, ..)| *text != listed.text) {
+        let is_hidden = mount.facts.get(&listed.tool).is_some_and(|facts| facts.hide);
+        if is_hidden || accepted.is_none_or(|(text, ..)| *text != listed.text) {
             continue;
         }
         let cleaned = if let ScreenedDocument::Passed(value) = &look { Some(value) } else { None };

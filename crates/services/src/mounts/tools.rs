@@ -7,41 +7,18 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use sluice_config::{MountConfig, skeleton};
-use sluice_content::stages::SafeSchema;
-use sluice_core::capability::{Capability, CapabilityParam, Catalogue, Effect, EffectClass, ParamKind};
-use sluice_core::{CapabilityName, ServiceName, Tier};
+use sluice_config::{MountConfig, MountToolFacts, skeleton};
+use sluice_core::capability::{Capability, Catalogue, Effect, EffectClass};
+use sluice_core::{CapabilityName, Millis, ServiceName, Tier};
 use sluice_store::definition_digest;
+
+use super::arguments::{self, ArgumentCheck, ToolArguments};
+use super::facts::{self, ProposedFacts};
 
 /// Longest definition, as canonical JSON.
 const LONGEST: usize = 64 << 10;
 /// Longest description that agents see, in characters.
 const SHOWN: usize = 4_000;
-/// Most arguments of a tool.
-const ARGUMENTS: usize = 128;
-
-/// Argument names under which tools usually take the values that policy checks.
-const PATHS: [&str; 14] = [
-    "path",
-    "file",
-    "file_path",
-    "filepath",
-    "filename",
-    "directory",
-    "dir",
-    "folder",
-    "repo_path",
-    "repository",
-    "source",
-    "destination",
-    "root",
-    "cwd",
-];
-const CONTENTS: [&str; 5] = ["content", "body", "text", "message", "data"];
-const RECIPIENTS: [&str; 5] = ["to", "recipient", "recipients", "cc", "bcc"];
-const URLS: [&str; 5] = ["url", "uri", "link", "endpoint", "webhook"];
-const TARGETS: [&str; 9] = ["host", "hostname", "channel", "account", "amount", "user", "username", "owner", "repo"];
-
 /// A definition that can be used.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ListedTool {
@@ -59,7 +36,7 @@ pub(super) struct MountTool {
     /// The server's name for it.
     pub(super) tool: String,
     pub(super) spec: Capability,
-    pub(super) schema: SafeSchema,
+    pub(super) check: ArgumentCheck,
     /// Whether it may be called: the server describes it exactly as it was accepted.
     pub(super) open: bool,
 }
@@ -108,7 +85,7 @@ pub(super) fn sift(
                 Some("the gateway itself has a capability of this name".to_owned())
             }
             _ if text.len() > LONGEST => Some(format!("its definition is larger than {LONGEST} bytes")),
-            _ => specify(&definition).err(),
+            _ => arguments::read(&definition).err(),
         };
         match why {
             None => good.push(ListedTool { tool, definition, text }),
@@ -128,73 +105,20 @@ fn taken(mount: &str, name: &CapabilityName, catalogue: &Catalogue) -> bool {
     catalogue.get(name).is_some_and(|spec| Some(spec.service()) != service_name(mount))
 }
 
-/// The part of a definition that does not depend on the settings of the mount.
-struct SpecifiedToolSchema {
-    params: Vec<CapabilityParam>,
-    schema: Value,
-    compiled: SafeSchema,
-}
-
-fn specify(definition: &Value) -> Result<SpecifiedToolSchema, String> {
-    let mut schema = match definition.get("inputSchema") {
-        Some(Value::Object(schema)) => schema.clone(),
-        _ => return Err("its arguments have no schema".into()),
-    };
-    if schema.get("type").is_some_and(|kind| kind != "object") {
-        return Err("its arguments are not an object".into());
-    }
-    schema.insert("type".into(), json!("object"));
-    let properties = schema.entry("properties").or_insert_with(|| json!({}));
-    let Value::Object(properties) = properties else { return Err("its schema cannot be read".into()) };
-    if properties.len() > ARGUMENTS {
-        return Err(format!("it has more than {ARGUMENTS} arguments"));
-    }
-    let properties = properties.clone();
-    let required: Vec<&str> = match schema.get("required") {
-        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
-        _ => Vec::new(),
-    };
-    let params = properties.iter().map(|(name, shape)| param(name, shape, required.contains(&name.as_str()))).collect();
-    let schema = Value::Object(schema);
-    super::headers::repeated(&schema)?;
-    let compiled = SafeSchema::compile(&schema).map_err(|_| {
-        "its schema cannot be used: it refers to another document, or the cost of checking it has no limit".to_owned()
-    })?;
-    Ok(SpecifiedToolSchema { params, schema, compiled })
-}
-
-/// The kind of an argument, by its schema and its name.
-fn param(name: &str, shape: &Value, required: bool) -> CapabilityParam {
-    let kind_of = |shape: &Value| shape.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let lower = name.to_ascii_lowercase();
-    let named = |list: &[&str]| list.contains(&lower.as_str());
-    let is_url = named(&URLS) || matches!(shape.get("format").and_then(Value::as_str), Some("uri" | "url"));
-    let items = || shape.get("items").map(&kind_of).unwrap_or_default() == "string";
-    let kind = match kind_of(shape).as_str() {
-        "string" if is_url => ParamKind::Url,
-        "string" if named(&PATHS) || lower.ends_with("_path") => ParamKind::Path,
-        "string" if named(&CONTENTS) => ParamKind::Content,
-        "string" if named(&RECIPIENTS) => ParamKind::Recipients,
-        "string" => ParamKind::Text,
-        "integer" => ParamKind::Integer,
-        "number" => ParamKind::Number,
-        "boolean" => ParamKind::Boolean,
-        "object" => ParamKind::Object,
-        "array" if items() && named(&RECIPIENTS) => ParamKind::Recipients,
-        "array" if items() => ParamKind::Texts,
-        _ => ParamKind::Any,
-    };
-    let target = matches!(kind, ParamKind::Url | ParamKind::Path | ParamKind::Recipients) || named(&TARGETS);
-    CapabilityParam { required, target, ..CapabilityParam::new(name, kind) }
-}
-
 /// Whether the server says that a tool only reads, and its hints count at all.
 pub(super) fn claims_to_read(mount: &MountConfig, definition: &Value) -> bool {
     mount.trust_hints && definition.pointer("/annotations/readOnlyHint") == Some(&json!(true))
 }
 
+/// What may be stated about a tool: a proposal, nothing more.
+pub(super) fn proposed(mount: &MountConfig, definition: &Value) -> Option<ProposedFacts> {
+    let params = arguments::read(definition).map(|found| found.params).unwrap_or_default();
+    facts::proposed(definition, &params, mount.trust_hints)
+}
+
 /// The tool behind the gate. `cleaned` is the definition after the content stages, or `None` if they withheld it.
-/// `accepted_read` says whether a person accepted that it only reads: the server's word is not enough.
+/// `accepted_read` says whether a person accepted that it only reads: the server's word is not enough. What the operator
+/// states about the tool counts more than either.
 pub(super) fn tool(
     mount: &MountConfig,
     listed: &ListedTool,
@@ -212,25 +136,33 @@ pub(super) fn tool(
             &bare
         }
     };
-    let SpecifiedToolSchema { params, schema, compiled } = specify(source)?;
-    let reads = accepted_read && claims_to_read(mount, definition);
+    let ToolArguments { params, schema, check, open } = arguments::read(source)?;
+    let nothing = MountToolFacts::default();
+    let stated = mount.facts.get(tool).unwrap_or(&nothing);
+    let params = facts::stated(params, stated);
+    let reads = stated.read.unwrap_or_else(|| accepted_read && claims_to_read(mount, definition));
     // A read that takes an address as an argument can carry data out through that address.
-    let reaches_out = params.iter().any(|param| matches!(param.kind, ParamKind::Url | ParamKind::Recipients));
+    let reaches_out = open || params.iter().any(arguments::reaches_out);
     let effect = if reads && !reaches_out { Effect::Read } else { Effect::Write };
+    let usual_delay = if reads { Millis::ZERO } else { mount.delay };
+    let usual = if reads { Tier::Notify } else { Tier::ApprovalRequired };
     let spec = Capability {
         name,
         service: service_name(&mount.name),
         effect,
         class: (effect == Effect::Write).then_some(EffectClass::Opaque),
         reversible: false,
-        delay_s: if reads { 0 } else { mount.delay.as_millis() / 1000 },
+        delay_s: stated.delay.unwrap_or(usual_delay).as_millis() / 1000,
         summary: summary(&mount.name, tool, source, cleaned.is_none()),
         params,
-        usual: Some(if reads { Tier::Notify } else { Tier::ApprovalRequired }),
+        usual: Some(stated.tier.unwrap_or(usual)),
         schema: Some(schema),
         definition: Some(definition_digest(text)),
+        title: source.get("title").and_then(Value::as_str).map(str::to_owned),
+        output: source.get("outputSchema").filter(|schema| schema.is_object()).cloned(),
+        open,
     };
-    Ok(MountTool { tool: tool.clone(), spec, schema: compiled, open: false })
+    Ok(MountTool { tool: tool.clone(), spec, check, open: false })
 }
 
 fn summary(mount: &str, tool: &str, definition: &Value, withheld: bool) -> String {
@@ -273,8 +205,7 @@ fn each(properties: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_config::{ByteSize, EnvValue, MountProgram, MountTransport};
-    use sluice_core::Millis;
+    use sluice_config::{ByteSize, EnvValue, MountProgram, MountTargetKind, MountTransport};
 
     fn mount() -> MountConfig {
         let program = MountProgram {
@@ -300,6 +231,7 @@ mod tests {
             delay: Millis::from_secs(30),
             trust_hints: true,
             keep_reader: false,
+            facts: BTreeMap::new(),
         }
     }
 
@@ -357,6 +289,35 @@ mod tests {
     }
 
     #[test]
+    fn what_the_operator_states_counts_more_than_the_server_and_earlier_acceptances() {
+        let mut fetching = definition("fetch");
+        fetching["inputSchema"]["properties"] = json!({"address": {"type": "string", "format": "uri"}});
+        let (good, _) = sift("git", vec![fetching], &Catalogue::default(), &|_| false);
+        let made = |facts: MountToolFacts, accepted| {
+            let mount = MountConfig { facts: [("fetch".to_owned(), facts)].into(), ..mount() };
+            tool(&mount, &good[0], Some(&good[0].definition), accepted).unwrap().spec
+        };
+        let read = MountToolFacts { read: Some(true), ..MountToolFacts::default() };
+        let spec = made(read.clone(), false);
+        assert_eq!(
+            (spec.effect, spec.usual, spec.delay_s),
+            (Effect::Write, Some(Tier::Notify), 0),
+            "it takes an address"
+        );
+        let plain = MountToolFacts { targets: [("address".to_owned(), MountTargetKind::None)].into(), ..read };
+        let spec = made(plain, false);
+        assert_eq!((spec.effect, spec.class, spec.params[0].target), (Effect::Read, None, false));
+        let strict = MountToolFacts {
+            read: Some(false),
+            delay: Some(Millis::from_secs(90)),
+            tier: Some(Tier::Blocked),
+            ..MountToolFacts::default()
+        };
+        let spec = made(strict, true);
+        assert_eq!((spec.effect, spec.usual, spec.delay_s), (Effect::Write, Some(Tier::Blocked), 90));
+    }
+
+    #[test]
     fn a_withheld_definition_keeps_its_shape_and_loses_its_words() {
         let mut poisoned = definition("add");
         poisoned["description"] = json!("EVIL");
@@ -369,7 +330,7 @@ mod tests {
         let shown = format!("{} {}", made.spec.summary, made.spec.input_schema());
         assert!(!shown.contains("EVIL"), "{shown}");
         assert_eq!(made.spec.params.len(), 1);
-        assert!(made.schema.allows(&json!({"title": "x"})) && !made.schema.allows(&json!({})));
+        assert!(made.check.allows(&json!({"title": "x"})) && !made.check.allows(&json!({})));
     }
 
     #[test]

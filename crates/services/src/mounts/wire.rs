@@ -24,6 +24,8 @@ pub(super) type McpServerMessage = RxJsonRpcMessage<RoleClient>;
 const NOISE: u32 = 1_000;
 /// Most requests of a server to us. Each is refused; an honest server sends a few at most.
 const REQUESTS: u32 = 100;
+/// Most notifications of a server without an answer between them: a long call reports its progress every now and then.
+const NOTIFICATIONS: u32 = 10_000;
 /// The error code that replaces an answer of the server with a duplicate key in an object.
 pub(super) const AMBIGUOUS: i32 = -32_797;
 
@@ -46,6 +48,8 @@ pub(super) struct MountTransportMonitor {
 struct MountTransportCounts {
     noise: u32,
     requests: u32,
+    /// Notifications since the last answer.
+    notifications: u32,
     why: Option<String>,
 }
 
@@ -118,6 +122,7 @@ impl MountTransportMonitor {
         };
         match &message {
             JsonRpcMessage::Response(answer) => {
+                self.counts().notifications = 0;
                 if matches!(answer.result, ServerResult::ListToolsResult(_)) {
                     self.keep_list(answer.id.clone(), text);
                 }
@@ -138,6 +143,13 @@ impl MountTransportMonitor {
             JsonRpcMessage::Notification(notification) => {
                 if matches!(notification.notification, ServerNotification::ToolListChangedNotification(_)) {
                     self.changed.notify_one();
+                }
+                let mut counts = self.counts();
+                counts.notifications += 1;
+                let many = counts.notifications > NOTIFICATIONS;
+                drop(counts);
+                if many {
+                    self.cut("it sent too many notifications");
                 }
                 // Progress, log lines and similar messages have no effect here.
                 None
@@ -299,6 +311,20 @@ mod tests {
             assert!(watch.read(ask).is_some());
         }
         assert!(watch.read(ask).is_none() && watch.why().is_some());
+    }
+
+    #[test]
+    fn a_flood_of_notifications_ends_the_connection_and_an_answer_begins_the_count_again() {
+        let watch = MountTransportMonitor::new(1000);
+        let progress =
+            br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#;
+        let flood = |count: u32| (0..count).for_each(|_| assert!(watch.read(progress).is_none()));
+        flood(NOTIFICATIONS);
+        assert!(watch.read(br#"{"jsonrpc":"2.0","id":7,"result":{}}"#).is_some() && watch.why().is_none());
+        flood(NOTIFICATIONS);
+        assert!(watch.why().is_none());
+        flood(1);
+        assert!(watch.why().unwrap().contains("notifications"));
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! Takes something to read and the conversation it belongs to; gives the worker's result. Promise: a reader never meets
 //! content of a server, agent or session other than that of its first item; it ends after a number of items, an amount
 //! of text, a time or a pause; an item that it fails on is read by a fresh reader, and an item that takes too long ends
-//! it.
+//! it. Readers that have ended take no place, and of too many that wait the one that has waited longest ends.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -33,20 +34,31 @@ const LEFT: Millis = Millis::from_secs(10);
 /// How long a reader waits for its next item.
 const PAUSE: Duration = Duration::from_secs(30);
 /// Most readers that wait.
-const WAITING: usize = 16;
+const WAITING: usize = 64;
 
 /// A worker's result for an item.
 pub type ReaderOutput = (Value, Vec<Vec<u8>>);
 
 /// Readers that wait for the next item of their conversation.
 #[derive(Debug, Default)]
-pub(super) struct KeptReaders(Mutex<HashMap<String, Vec<KeptReader>>>);
+pub(super) struct KeptReaders(Mutex<WaitingReaders>);
+
+#[derive(Debug, Default)]
+struct WaitingReaders {
+    by_conversation: HashMap<String, Vec<KeptReader>>,
+    /// How often a reader was put back.
+    turns: u64,
+}
 
 /// The channel to a reader.
 #[derive(Debug)]
 struct KeptReader {
     way: SyncSender<KeptReaderAssignment>,
     cancel: WorkerCancel,
+    /// Held by the thread that watches it, until it has ended.
+    alive: Weak<()>,
+    /// When it was put back last, counted in turns.
+    since: u64,
 }
 
 /// An item to read, and where to send its result.
@@ -68,27 +80,43 @@ pub(super) enum KeptReadResult {
     TookTooLong,
 }
 
-impl KeptReaders {
-    fn waiting(&self) -> parking_lot::MutexGuard<'_, HashMap<String, Vec<KeptReader>>> {
-        self.0.lock()
-    }
-
-    fn take(&self, whose: &str) -> Option<KeptReader> {
-        let mut waiting = self.waiting();
-        let readers = waiting.get_mut(whose)?;
+impl WaitingReaders {
+    fn take(&mut self, whose: &str) -> Option<KeptReader> {
+        let readers = self.by_conversation.get_mut(whose)?;
         let reader = readers.pop();
         if readers.is_empty() {
-            waiting.remove(whose);
+            self.by_conversation.remove(whose);
         }
         reader
     }
 
-    /// Puts a reader back. If there are too many, one is dropped, and ends.
-    fn put(&self, whose: String, reader: KeptReader) {
-        let mut waiting = self.waiting();
-        if waiting.values().map(Vec::len).sum::<usize>() < WAITING {
-            waiting.entry(whose).or_default().push(reader);
+    /// Puts a reader back. Conversations end without a word, so places are taken from readers that have ended, and then
+    /// from the one that has waited longest.
+    fn put(&mut self, whose: String, reader: KeptReader) {
+        self.turns += 1;
+        self.retain(|reader| reader.alive.strong_count() > 0);
+        while self.by_conversation.values().map(Vec::len).sum::<usize>() >= WAITING {
+            let Some(oldest) = self.by_conversation.values().flatten().map(|reader| reader.since).min() else { break };
+            self.retain(|reader| reader.since != oldest);
         }
+        self.by_conversation.entry(whose).or_default().push(KeptReader { since: self.turns, ..reader });
+    }
+
+    fn retain(&mut self, stays: impl Fn(&KeptReader) -> bool) {
+        self.by_conversation.retain(|_, readers| {
+            readers.retain(&stays);
+            !readers.is_empty()
+        });
+    }
+}
+
+impl KeptReaders {
+    fn take(&self, whose: &str) -> Option<KeptReader> {
+        self.0.lock().take(whose)
+    }
+
+    fn put(&self, whose: String, reader: KeptReader) {
+        self.0.lock().put(whose, reader);
     }
 
     /// Has an item read by a reader of this conversation, or by a new one.
@@ -129,8 +157,11 @@ impl KeptReaders {
 fn start(pool: &WorkerPool) -> std::io::Result<KeptReader> {
     let (way, nexts) = mpsc::sync_channel(1);
     let cancel = WorkerCancel::new()?;
-    let (readers, watched) = (std::sync::Arc::clone(&pool.readers), cancel.clone());
+    let (readers, watched) = (Arc::clone(&pool.readers), cancel.clone());
+    let living = Arc::new(());
+    let alive = Arc::downgrade(&living);
     let live = move || {
+        let _living = living;
         let limits = WorkerLimits {
             wall: LIFE,
             cpu: Millis::from_secs(60),
@@ -146,7 +177,7 @@ fn start(pool: &WorkerPool) -> std::io::Result<KeptReader> {
         let _ended = readers.perform_within(limits, job, &mut host, &watched);
     };
     std::thread::Builder::new().name("worker-kept".into()).spawn(live)?;
-    Ok(KeptReader { way, cancel })
+    Ok(KeptReader { way, cancel, alive, since: 0 })
 }
 
 /// Answers for the gateway while a reader reads.
@@ -206,6 +237,40 @@ mod tests {
         let (answer, answered) = oneshot::channel();
         way.send(KeptReaderAssignment { task: ContentCleanTask::default(), bytes: vec![1; 10], answer }).unwrap();
         answered
+    }
+
+    /// A reader as it waits, and what keeps it alive.
+    fn waiting_reader() -> (KeptReader, Arc<()>) {
+        let living = Arc::new(());
+        let (way, _) = mpsc::sync_channel(1);
+        let cancel = WorkerCancel::new().unwrap();
+        (KeptReader { way, cancel, alive: Arc::downgrade(&living), since: 0 }, living)
+    }
+
+    #[test]
+    fn readers_that_have_ended_keep_no_place_from_those_of_later_conversations() {
+        let readers = KeptReaders::default();
+        for n in 0..2 * WAITING {
+            let (reader, living) = waiting_reader();
+            readers.put(format!("over {n}"), reader);
+            drop(living);
+        }
+        let (reader, _living) = waiting_reader();
+        readers.put("now".into(), reader);
+        assert!(readers.take("now").is_some() && readers.take("over 0").is_none());
+    }
+
+    #[test]
+    fn of_too_many_that_wait_the_one_that_waited_longest_ends() {
+        let readers = KeptReaders::default();
+        let mut alive = Vec::new();
+        for n in 0..=WAITING {
+            let (reader, living) = waiting_reader();
+            readers.put(n.to_string(), reader);
+            alive.push(living);
+        }
+        let left = (0..=WAITING).filter(|n| readers.take(&n.to_string()).is_some()).collect::<Vec<_>>();
+        assert_eq!(left, (1..=WAITING).collect::<Vec<_>>());
     }
 
     #[test]

@@ -51,6 +51,11 @@ fn hint(code: &str) -> Option<&'static str> {
         "hold.too_late" => {
             "see its state: sluice holds show ID; to undo a write that was sent: sluice rollback plan ID"
         }
+        "oauth.issuer" => "check that address; if it is right, accept it: sluice mounts connect NAME --issuer URL",
+        "oauth.client" => {
+            "register the gateway there, then: sluice mounts connect NAME --client-id ID --client-secret-file FILE"
+        }
+        "mount.sign_in" => "sign in: sluice mounts connect NAME",
         "door.parameter" => "see the parameters: the same command with --help",
         "identity.agent_exists" => "choose another name, or create another key for it: sluice keys create --agent NAME",
         "approval.already_decided" => "see the decision: sluice approvals show ID",

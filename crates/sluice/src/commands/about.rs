@@ -59,7 +59,7 @@ impl ManCommand {
     }
 }
 
-/// Print the version.
+/// Print the version, the kind of build and the commit.
 #[derive(Debug, Args)]
 pub(crate) struct VersionCommand {
     /// Print JSON
@@ -69,11 +69,15 @@ pub(crate) struct VersionCommand {
 
 impl VersionCommand {
     pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
-        let version = env!("CARGO_PKG_VERSION");
+        let (version, target) = (env!("CARGO_PKG_VERSION"), env!("BUILT_FOR_TARGET"));
+        let commit = Some(env!("BUILT_FROM_COMMIT")).filter(|commit| !commit.is_empty());
+        let build = if cfg!(debug_assertions) { "development" } else { "release" };
         if self.json {
-            screen.json(&serde_json::json!({"name": "sluice", "version": version}))?;
+            let about = serde_json::json!({"name": "sluice", "version": version, "commit": commit, "build": build, "target": target});
+            screen.json(&about)?;
         } else {
-            screen.line(format_args!("sluice {version}"))?;
+            let commit = commit.map(|commit| format!(", commit {}", commit.get(..12).unwrap_or(commit)));
+            screen.line(format_args!("sluice {version} ({build} build{}, {target})", commit.unwrap_or_default()))?;
         }
         Ok(CommandExit::Ok)
     }

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use sluice_core::{AgentName, CapabilityName, Millis};
 
-use crate::client::{ApiRequest, GatewayArgs, GatewayClient, display_field, entries};
+use crate::client::{ApiRequest, GatewayArgs, GatewayClient, display_field, entries, text_field};
 use crate::console::CommandConsole;
 use crate::failure::{CliError, CommandExit};
 use crate::table::TextTable;
@@ -113,7 +113,14 @@ impl AgentsCommand {
                 let fetch = || client.get_all("/v1/agents");
                 watch::show(&client, screen, listing, fetch, |list| table(list, screen))
             }
-            AgentsSubcommand::Show { one } => say(&client, screen, &one, &ApiRequest::get(path(&one.name))),
+            AgentsSubcommand::Show { one } => {
+                let agent = client.send(&ApiRequest::get(path(&one.name)))?;
+                print_agent(screen, &one, &agent)?;
+                if !one.json {
+                    print_tools(screen, &agent)?;
+                }
+                Ok(CommandExit::Ok)
+            }
             AgentsSubcommand::Add { one, note } => {
                 let exit = say(
                     &client,
@@ -174,21 +181,72 @@ fn say(
     one: &AgentsNameArgs,
     ask: &ApiRequest,
 ) -> Result<CommandExit, CliError> {
-    let agent = client.send(ask)?;
-    if one.json {
-        screen.json(&agent)?;
-    } else {
-        let line = |name: &str, value: String| screen.line(format_args!("{name:<9} {value}"));
-        line("agent", display_field(&agent, "name"))?;
-        line("state", state(&agent).into())?;
-        line("keys", display_field(&agent, "keys"))?;
-        line("since", display_field(&agent, "created_at"))?;
-        line("note", display_field(&agent, "note"))?;
-        if let Some(mode) = agent.get("observing") {
-            line("observed", format!("until {}: calls are recorded and not stopped", display_field(mode, "until")))?;
-        }
-    }
+    print_agent(screen, one, &client.send(ask)?)?;
     Ok(CommandExit::Ok)
+}
+
+fn print_agent(screen: &CommandConsole, one: &AgentsNameArgs, agent: &Value) -> Result<(), CliError> {
+    if one.json {
+        return Ok(screen.json(agent)?);
+    }
+    let line = |name: &str, value: String| screen.line(format_args!("{name:<9} {value}"));
+    line("agent", display_field(agent, "name"))?;
+    line("state", state(agent).into())?;
+    line("keys", display_field(agent, "keys"))?;
+    line("since", display_field(agent, "created_at"))?;
+    line("note", display_field(agent, "note"))?;
+    if let Some(mode) = agent.get("observing") {
+        line("observed", format!("until {}: calls are recorded and not stopped", display_field(mode, "until")))?;
+    }
+    Ok(())
+}
+
+/// What the agent is shown over MCP, by client program.
+fn print_tools(screen: &CommandConsole, agent: &Value) -> Result<(), CliError> {
+    for (n, list) in agent.get("tools").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        screen.line(format_args!("{:<9} {}", if n == 0 { "tools" } else { "" }, tool_list(list)))?;
+    }
+    Ok(())
+}
+
+/// One list of tools: `12 tools, ~2,900 tokens (minimal) in claude-code, codex`.
+fn tool_list(list: &Value) -> String {
+    let number = |name: &str| list.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let names = list.get("clients").and_then(Value::as_array);
+    let names: Vec<&str> = names.into_iter().flatten().filter_map(Value::as_str).collect();
+    let clients = match names.as_slice() {
+        [] => String::new(),
+        [first, second, third, more @ ..] if more.len() > 1 => {
+            format!(" in {first}, {second}, {third} and {} more clients", more.len())
+        }
+        names => format!(" in {}", names.join(", ")),
+    };
+    let (tools, tokens) = (number("tools"), grouped(rounded(number("tokens"))));
+    format!("{}, ~{tokens} tokens ({}){clients}", counted(tools, "tool"), text_field(list, "toolset"))
+}
+
+/// `1 tool`, `2 tools`.
+fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+/// An estimate in hundreds, or in tens where it is small.
+const fn rounded(estimate: u64) -> u64 {
+    let step = if estimate < 1_000 { 10 } else { 100 };
+    (estimate + step / 2) / step * step
+}
+
+/// A number with commas between thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::new();
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
 }
 
 fn table(list: &Value, screen: &CommandConsole) -> Result<(), CliError> {
@@ -206,5 +264,19 @@ fn state(agent: &Value) -> &'static str {
         (true, _) => "removed",
         (false, true) => "paused",
         (false, false) => "active",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_tools_is_shown_with_its_budget() {
+        let list = json!({"toolset": "minimal", "clients": ["claude-code", "codex"], "tools": 12, "tokens": 2_874});
+        assert_eq!(tool_list(&list), "12 tools, ~2,900 tokens (minimal) in claude-code, codex");
+        let list = json!({"toolset": "all", "clients": [], "tools": 1, "tokens": 644});
+        assert_eq!(tool_list(&list), "1 tool, ~640 tokens (all)");
+        assert_eq!((grouped(1_234_567), grouped(999), grouped(0)), ("1,234,567".into(), "999".into(), "0".into()));
     }
 }

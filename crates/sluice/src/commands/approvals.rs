@@ -268,11 +268,12 @@ fn stats(client: &GatewayClient, screen: &CommandConsole, json: bool) -> Result<
 
 fn table(list: &Value, screen: &CommandConsole) -> Result<(), CliError> {
     let ids: Vec<String> = entries(list).iter().map(|entry| text_field(entry, "approval_id").to_owned()).collect();
-    let mut table = TextTable::new(&["approval", "status", "agent", "service", "writes", "asked", "until"]);
+    let mut table = TextTable::new(&["approval", "status", "agent", "asks for", "asked", "until"])
+        .spare(&["asked", "agent", "until"]);
     for (entry, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
         let cell = |name| display_field(entry, name);
-        let (status, agent, service) = (cell("status"), cell("agent"), cell("service"));
-        table.row(&[id, status, agent, service, cell("items"), cell("asked_at"), cell("expires_at")]);
+        let about = if entry.get("summary").is_some() { cell("summary") } else { cell("service") };
+        table.row(&[id, cell("status"), cell("agent"), about, cell("asked_at"), cell("expires_at")]);
     }
     table.print(screen, "no approvals")
 }

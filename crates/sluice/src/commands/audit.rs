@@ -242,7 +242,7 @@ fn verify_record(
 ) -> Result<CommandExit, CliError> {
     let (mut shown, mut compared, mut names) = (Vec::new(), 0, Vec::new());
     for listed in source.logs()? {
-        let (log, walked) = walk_current(source, listed, trust)?;
+        let (log, walked) = walk_current(source, listed, trust, screen)?;
         let SourcedAuditLog { name, head, is_own, .. } = &log;
         let named = trust.key.as_ref().filter(|named| named.name() == origin(name));
         let key = named.or(log.key.as_ref());
@@ -364,7 +364,7 @@ impl AuditShowArgs {
         let (source, log) = self.which.open(reach, screen)?;
         let (mut from, end) = match self.seq {
             Some(seq) => (seq, seq.saturating_add(1)),
-            None => (log.head.size.saturating_sub(u64::from(self.last)), log.head.size),
+            None => (log.head.size.saturating_sub(u64::from(self.search.limit.unwrap_or(self.last))), log.head.size),
         };
         let mut shown = 0_u64;
         while from < end {

@@ -237,7 +237,8 @@ pub(super) fn read_words(read: &Value) -> String {
 
 fn table(list: &Value, screen: &CommandConsole) -> Result<(), CliError> {
     let ids: Vec<String> = entries(list).iter().map(|call| text_field(call, "call_id").to_owned()).collect();
-    let mut table = TextTable::new(&["call", "status", "agent", "capability", "since", "approval or reason"]);
+    let mut table =
+        TextTable::new(&["call", "status", "agent", "capability", "since", "approval or reason"]).spare(&["agent"]);
     for (call, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
         let cell = |name| display_field(call, name);
         let (status, agent, capability) = (cell("status"), cell("agent"), cell("capability"));

@@ -14,7 +14,7 @@ use crate::console::CommandConsole;
 use crate::failure::{CliError, CommandExit};
 
 /// Which commands of which noun take which kind of id. A test compares it with the real commands.
-const TAKEN: [(&str, &[&str], &str); 14] = [
+const TAKEN: [(&str, &[&str], &str); 15] = [
     ("approvals", &["show", "approve", "deny", "session", "always", "wait", "note", "modify", "choose"], "approvals"),
     ("holds", &["show", "cancel", "extend", "send-now", "retry", "discard", "settle"], "holds"),
     ("dead", &["show", "retry", "discard", "edit"], "dead"),
@@ -33,6 +33,7 @@ const TAKEN: [(&str, &[&str], &str); 14] = [
     ),
     ("policy", &["revert"], "policies"),
     ("channels", &["test"], "channels"),
+    ("login", &["revoke"], "browsers"),
 ];
 /// The kind of value after these options, for every command.
 const AFTER: [(&str, &str); 2] = [("--agent", "agents"), ("--service", "services")];
@@ -138,7 +139,7 @@ pub(crate) struct CompleteIdsCommand {
     #[command(flatten)]
     reach: GatewayArgs,
     /// Kind of id: approvals, holds, dead, calls, keys, alerts, allowances, findings, sessions, agents, services,
-    /// connections, policies, channels
+    /// connections, policies, channels, browsers
     kind: String,
     /// Text typed so far
     #[arg(default_value = "")]
@@ -172,6 +173,7 @@ impl CompleteIdsCommand {
                 names.extend(known.unwrap_or_else(|_| Vec::new()));
                 names
             }
+            "browsers" => field(&client.get_all("/v1/dashboard-sessions")?, "dashboard_session_id"),
             "policies" => field(&client.list(&ApiRequest::get("/v1/policy/history"), 500)?, "version"),
             "dead" => field(&client.list(&ApiRequest::get("/v1/holds").with("state", Some("dead")), 500)?, "buffer_id"),
             _ => Vec::new(),

@@ -28,7 +28,7 @@ pub(crate) struct DemoCommand {
 }
 
 impl DemoCommand {
-    pub(crate) fn run(self, _screen: &CommandConsole) -> Result<CommandExit, CliError> {
+    pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         // No scene waits for a person yet, so both modes are the same.
         let _ = self.headless;
         if let Some(address) = self.mailbox {
@@ -37,7 +37,8 @@ impl DemoCommand {
                 .map(|()| CommandExit::Ok)
                 .map_err(|error| CliError::new(CommandExit::Failed, format!("{error:#}")));
         }
-        let told = demo::run(&mut anstream::stdout().lock(), DemoOptions { keep: self.keep, speed: self.speed });
+        let options = DemoOptions { keep: self.keep, speed: self.speed, progress: screen.is_terminal() };
+        let told = demo::run(&mut anstream::stdout().lock(), options);
         told.map_err(|error| {
             CliError::new(CommandExit::Failed, "a scene did not end as expected")
                 .why(format!("{error:#}"))

@@ -291,7 +291,8 @@ impl HoldsSettleManyArgs {
 fn unclear(list: &Value, screen: &CommandConsole) -> Result<(), CliError> {
     let ids: Vec<String> = entries(list).iter().map(|hold| text_field(hold, "buffer_id").to_owned()).collect();
     let mut table =
-        TextTable::new(&["hold", "state", "agent", "capability", "admitted", "attempts", "why", "last error"]);
+        TextTable::new(&["hold", "state", "agent", "capability", "admitted", "attempts", "why", "last error"])
+            .spare(&["attempts", "agent"]);
     for (hold, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
         let cell = |name| display_field(hold, name);
         let (state, agent, capability) = (cell("state"), cell("agent"), cell("capability"));
@@ -343,7 +344,9 @@ fn say(hold: &Value, json: bool, screen: &CommandConsole) -> Result<(), CliError
 
 fn table(list: &Value, screen: &CommandConsole) -> Result<(), CliError> {
     let ids: Vec<String> = entries(list).iter().map(|hold| text_field(hold, "buffer_id").to_owned()).collect();
-    let mut table = TextTable::new(&["hold", "state", "agent", "capability", "tier", "since", "until", "last error"]);
+    let mut table =
+        TextTable::new(&["hold", "state", "agent", "capability", "target", "tier", "since", "until", "last error"])
+            .spare(&["tier", "agent", "since"]);
     for (hold, id) in entries(list).iter().zip(short_ids(screen, &ids)) {
         let cell = |name| display_field(hold, name);
         let (state, agent, capability) = (cell("state"), cell("agent"), cell("capability"));
@@ -352,7 +355,17 @@ fn table(list: &Value, screen: &CommandConsole) -> Result<(), CliError> {
             None => cell("cancel_deadline"),
         };
         let error = write_failure::describe_last_error(hold).unwrap_or_default();
-        table.row(&[id, state, agent, capability, cell("tier"), cell("admitted_at"), until, error]);
+        let target = first_target(hold);
+        table.row(&[id, state, agent, capability, target, cell("tier"), cell("admitted_at"), until, error]);
     }
     table.print(screen, "no held writes")
+}
+
+/// The first target of a write, and how many more it has.
+fn first_target(hold: &Value) -> String {
+    match hold.get("targets").and_then(Value::as_array).map(Vec::as_slice) {
+        None | Some([]) => "-".to_owned(),
+        Some([only]) => display_field(only, "value"),
+        Some([first, more @ ..]) => format!("{} +{}", display_field(first, "value"), more.len()),
+    }
 }

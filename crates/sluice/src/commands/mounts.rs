@@ -1,9 +1,15 @@
 //! `sluice mounts`: third-party MCP servers behind the gate.
 
 mod add;
+mod connect;
 mod differences;
 mod file;
+mod import;
+mod install;
+mod launch;
+mod logs;
 mod reload;
+mod set;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -17,7 +23,7 @@ use crate::failure::{CliError, CommandExit};
 use crate::table::TextTable;
 use crate::watch::{self, ListArgs};
 
-/// List, add, remove, test and accept third-party MCP servers behind the gate.
+/// List, add, remove, test, describe and accept third-party MCP servers behind the gate.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
@@ -46,15 +52,28 @@ enum MountsSubcommand {
     },
     /// Add a server to sluice.yaml, from a recipe or from options; a running gateway loads it immediately
     #[command(
-        before_help = "Examples:\n  sluice mounts add examples/mounts/git.yaml --set installed=/opt/mcp --set folder=/srv/repo\n  sluice mounts add weather --at https://mcp.weather.example/mcp --secret weather/key\n  sluice mounts add notes --write /srv/notes -- /opt/mcp/bin/notes-server --root /srv/notes"
+        before_help = "Examples:\n  sluice mounts add examples/mounts/git.yaml --set installed=/opt/mcp --set folder=/srv/repo\n  sluice mounts add weather --at https://mcp.weather.example/mcp --secret weather/key\n  sluice mounts add notes --write /srv/notes -- /opt/mcp/bin/notes-server --root /srv/notes\n  sluice mounts add memory -- npx -y @modelcontextprotocol/server-memory"
     )]
     Add(add::MountsAddArgs),
+    /// Import servers from a README block or the `mcpServers` of a client; packages are installed into folders of their own
+    #[command(
+        before_help = "Examples:\n  sluice mounts import ~/.config/claude/mcp.json\n  echo 'npx -y @modelcontextprotocol/server-memory' | sluice mounts import - --name memory"
+    )]
+    Import(import::MountsImportArgs),
     /// Remove a server from sluice.yaml; a running gateway stops it immediately and cancels the writes held for it
     #[command(before_help = "Examples:\n  sluice mounts remove git")]
     Remove {
         /// Name of the server
         name: String,
     },
+    /// Sign in to a server that wants OAuth: opens a consent link; the tokens stay in the vault
+    #[command(
+        before_help = "Examples:\n  sluice mounts connect linear\n  sluice mounts connect linear --paste\n  sluice mounts connect github --client-id Iv1.abc --client-secret-file secret.txt"
+    )]
+    Connect(connect::MountsConnectArgs),
+    /// Give up the access to a server: revokes it and destroys its tokens
+    #[command(before_help = "Examples:\n  sluice mounts disconnect linear")]
+    Disconnect(connect::MountsDisconnectArgs),
     /// Make the gateway reload `mounts` from sluice.yaml
     #[command(before_help = "Examples:\n  sluice mounts reload")]
     Reload {
@@ -68,6 +87,14 @@ enum MountsSubcommand {
         #[command(flatten)]
         one: MountsNameArgs,
     },
+    /// Show the error output of a server, with lines of the gateway about it
+    #[command(before_help = "Examples:\n  sluice mounts logs git\n  sluice mounts logs git --lines 50 --follow")]
+    Logs(logs::MountsLogsArgs),
+    /// State facts about a tool in sluice.yaml: whether it reads, its delay, its tier, its targets, or that it is hidden
+    #[command(
+        before_help = "Examples:\n  sluice mounts set git git_log read\n  sluice mounts set notes delete_note tier=approval_required delay=10m\n  sluice mounts set notes export targets.webhook=url\n  sluice mounts set notes debug hide\n  sluice mounts set notes --proposed"
+    )]
+    Set(set::MountsSetArgs),
     /// Show what changed in tools that wait for a person
     #[command(before_help = "Examples:\n  sluice mounts diff git\n  sluice mounts diff git git_commit")]
     Diff {
@@ -116,6 +143,8 @@ impl MountsCommand {
         match self.verb {
             MountsSubcommand::Add(add) => add.run(&reach, screen),
             MountsSubcommand::Remove { name } => remove(&reach, screen, &name),
+            MountsSubcommand::Set(set) => set.run(&reach, screen),
+            MountsSubcommand::Import(import) => import.run(&reach, screen),
             verb => verb.ask(&reach.open_operator_client()?, screen),
         }
     }
@@ -143,8 +172,11 @@ fn remove(reach: &GatewayArgs, screen: &CommandConsole, name: &str) -> Result<Co
 impl MountsSubcommand {
     fn ask(self, client: &GatewayClient, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         match self {
-            // Both edit the file and were handled before.
-            Self::Add(_) | Self::Remove { .. } => Ok(CommandExit::Ok),
+            // These edit the file and were handled before.
+            Self::Add(_) | Self::Remove { .. } | Self::Set(_) | Self::Import(_) => Ok(CommandExit::Ok),
+            Self::Connect(connect) => connect.run(client, screen),
+            Self::Disconnect(end) => end.run(client, screen),
+            Self::Logs(logs) => logs.run(client, screen),
             Self::Reload { json } => {
                 let done = client.send(&ApiRequest::post("/v1/mounts/reload").with_wait(Millis::from_mins(5)))?;
                 if json {
@@ -315,6 +347,9 @@ fn say(screen: &CommandConsole, one: &MountsNameArgs, mount: &Value) -> Result<C
     if mount.get("server").is_some() {
         line("server", format!("{}, revision {}", display_field(mount, "server"), display_field(mount, "protocol")))?;
     }
+    if let Some(access) = mount.get("sign_in") {
+        connect::print_access(screen, mount, access)?;
+    }
     line("restarts", display_field(mount, "restarts"))?;
     let missing: Vec<&str> = list(mount, "missing_layers").iter().filter_map(Value::as_str).collect();
     if !missing.is_empty() {
@@ -323,22 +358,40 @@ fn say(screen: &CommandConsole, one: &MountsNameArgs, mount: &Value) -> Result<C
     for refused in list(mount, "refused") {
         line("refused", format!("{}: {}", display_field(refused, "tool"), display_field(refused, "reason")))?;
     }
+    for missing in list(mount, "facts_without_tool").iter().filter_map(Value::as_str) {
+        line("facts", format!("`{}` is not a tool of this server", escape::escape_line(missing)))?;
+    }
     let words = text_field(mount, "last_words");
     if text_field(mount, "state") != "open" && !words.is_empty() {
         let tail: Vec<String> = escape::lines(words.trim_end()).collect();
         for said in tail.iter().rev().take(5).rev() {
             line("output", said.clone())?;
         }
+        if let Some(path) = refused_path(words) {
+            line(
+                "hint",
+                format!(
+                    "it may not reach `{0}`; if it needs it, add it: files: {{read: [\"{0}\"]}}",
+                    escape::escape_line(path)
+                ),
+            )?;
+        }
+        screen.note(format_args!("all of its output: sluice mounts logs {}", display_field(mount, "name")));
     }
-    let mut table = TextTable::new(&["tool", "capability", "effect", "state"]);
-    let mut claims = 0;
+    let mut table = TextTable::new(&["tool", "capability", "effect", "state", "facts"]);
+    let (mut claims, mut notes) = (0, Vec::new());
     for tool in list(mount, "tools") {
         let cell = |name: &str| tool.get(name).map(|_| display_field(tool, name)).unwrap_or_default();
-        table.row(&[cell("tool"), cell("capability"), cell("effect"), cell("state")]);
+        let facts = tool.get("facts").map(set::display_facts).unwrap_or_default();
+        table.row(&[cell("tool"), cell("capability"), cell("effect"), cell("state"), facts]);
+        if tool.get("note").is_some() {
+            notes.push(format!("{}: {}", display_field(tool, "tool"), display_field(tool, "note")));
+        }
         claims +=
             u32::from(tool.get("claims_to_read") == Some(&Value::Bool(true)) && tool.get("read_only_by").is_none());
     }
     table.print(screen, "no tools")?;
+    notes.iter().for_each(|note| screen.note(note));
     if claims > 0 {
         screen.note(format_args!(
             "the server declares {claims} of them as read-only; they count as writes until you accept: sluice mounts accept {} --all --read-only",
@@ -346,6 +399,15 @@ fn say(screen: &CommandConsole, one: &MountsNameArgs, mount: &Value) -> Result<C
         ));
     }
     Ok(CommandExit::Ok)
+}
+
+/// The path that a program was last refused, as Node.js, Python and others say it.
+fn refused_path(words: &str) -> Option<&str> {
+    let signs = ["EACCES", "Permission denied", "permission denied", "EPERM"];
+    let line = words.lines().rev().find(|line| signs.iter().any(|sign| line.contains(sign)))?;
+    let quoted = line.split(['\'', '"', '`']).find(|part| part.starts_with('/'));
+    let bare = || line.split([' ', ':', ',']).find(|part| part.starts_with('/'));
+    quoted.or_else(bare).map(|path| path.trim_end_matches(['.', ')'])).filter(|path| path.len() > 1)
 }
 
 fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
@@ -368,4 +430,23 @@ fn table(found: &Value, screen: &CommandConsole) -> Result<(), CliError> {
         ]);
     }
     table.print(screen, "no mounts; add one: sluice mounts add examples/mounts/time.yaml")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::refused_path;
+
+    #[test]
+    fn the_path_that_a_program_was_refused_is_named() {
+        for (words, path) in [
+            ("Error: EACCES: permission denied, open '/srv/a b/x.json'\n    at open", Some("/srv/a b/x.json")),
+            ("x\nPermissionError: [Errno 13] Permission denied: '/srv/x'\n", Some("/srv/x")),
+            ("open /srv/y: permission denied", Some("/srv/y")),
+            ("Error: EPERM: operation not permitted, mkdir '/srv/z'", Some("/srv/z")),
+            ("all is well at '/srv/x'", None),
+            ("EACCES", None),
+        ] {
+            assert_eq!(refused_path(words), path, "{words}");
+        }
+    }
 }

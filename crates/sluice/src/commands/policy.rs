@@ -85,6 +85,27 @@ struct PolicyPathArgs {
     path: PathBuf,
 }
 
+/// The policy folder of a command: the one that was given, that of the configuration in use, or `policies` here.
+fn folder_of(given: Option<PathBuf>, which: &ConfigFileArgs) -> Result<PathBuf, CliError> {
+    if let Some(given) = given {
+        return Ok(given);
+    }
+    let settings = which.load(Vec::new())?;
+    if settings.file.is_none() {
+        return Ok(PathBuf::from("policies"));
+    }
+    let name = settings.name();
+    let (config, _) = settings.loaded.map_err(|errors| {
+        CliError::new(CommandExit::Failed, format!("`{name}` cannot be used to find the policy folder"))
+            .why(errors.faults.first().map_or_else(String::new, |fault| fault.message.clone()))
+            .hint("see all problems: sluice config check; or name the folder")
+    })?;
+    // Shown as a person would write it.
+    let here = std::env::current_dir().ok();
+    let inside = here.and_then(|here| config.policies.strip_prefix(here).map(Path::to_owned).ok());
+    Ok(inside.filter(|inside| !inside.as_os_str().is_empty()).unwrap_or(config.policies))
+}
+
 /// The built-in catalogue, and the custom capabilities that are declared beside the policy.
 fn catalogue(policies: &Path) -> Result<Arc<Catalogue>, CliError> {
     let broken = |why: String| CliError::new(CommandExit::Failed, "the built-in catalogue is invalid").why(why);

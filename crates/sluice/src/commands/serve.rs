@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::process::{Resource, Rlimit, setrlimit};
+use sluice_api::dashboard_door;
 use sluice_api::serve::{self, ServeError};
 use sluice_config::{CommandLineFlag, Config, Log, LogFormat, LogLevel, Sandbox};
 use sluice_core::policy::PolicyLoadError;
@@ -126,6 +127,7 @@ async fn run_gateway(
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(failed)?;
     let mut said = false;
+    let (mut invited, is_terminal) = (false, screen.is_terminal());
     let announced = questions::announce_all(&gw, screen);
     tokio::pin!(announced);
     loop {
@@ -140,11 +142,26 @@ async fn run_gateway(
                     screen.line(format_args!("listening on {scheme}://{main} (emergency-stop port: {scheme}://{stop})"))?;
                 }
             }
+            () = invite(&gw, scheme, main, screen), if said && is_terminal && !invited => invited = true,
             () = announced.as_mut(), if said && screen.is_terminal() => {}
             _ = terminate.recv() => end(&tell),
             _ = interrupt.recv() => end(&tell),
             _ = hang_up.recv() => reload(&gw).await,
         }
+    }
+}
+
+/// Shows how to open the dashboard, with a one-time link as long as nobody was ever signed in.
+async fn invite(gw: &Gateway, scheme: &str, main: std::net::SocketAddr, screen: &CommandConsole) {
+    let ip = if main.ip().is_unspecified() { std::net::Ipv4Addr::LOCALHOST.into() } else { main.ip() };
+    let at = std::net::SocketAddr::new(ip, main.port());
+    match dashboard_door::first_sign_in_code(gw).await {
+        Ok(Some(code)) => screen.note(format_args!(
+            "dashboard: {scheme}://{at}/ui/login#{} (works once, for 10 minutes; later: sluice login)",
+            code.expose()
+        )),
+        Ok(None) => screen.note(format_args!("dashboard: {scheme}://{at}/ (to sign in: sluice login)")),
+        Err(no) => tracing::warn!(code = no.refusal.code().as_str(), "no sign-in link could be made: {}", no.refusal),
     }
 }
 

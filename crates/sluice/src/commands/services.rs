@@ -1,6 +1,7 @@
 //! `sluice services`: connected accounts, from the consent to the receipt of their disconnection.
 
-mod browser;
+pub(crate) mod browser;
+mod copying;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -205,7 +206,8 @@ impl ServicesCommand {
             ServicesSubcommand::Disconnect { end } => end.run(&client, screen),
             ServicesSubcommand::Sync { one, afresh } => {
                 let what = if afresh { "/sync?afresh=true" } else { "/sync" };
-                let synced = client.send(&ApiRequest::post(path(&one.name, what)).with_wait(Millis::from_mins(30)))?;
+                let request = ApiRequest::post(path(&one.name, what)).with_wait(Millis::from_mins(30));
+                let synced = copying::show_during(&client, screen, &one.name, || client.send(&request))?;
                 if one.json {
                     screen.json(&synced)?;
                     return Ok(CommandExit::Ok);
@@ -258,7 +260,7 @@ impl ServicesConnectArgs {
         if let Some(file) = &self.token_file {
             let body = json!({"token": secrets::value(Some(file))?});
             let ask = ApiRequest::post(path(&self.name, "/token")).body(body).with_wait(Millis::from_mins(2));
-            return self.connected(&client.send(&ask)?, screen);
+            return self.connected(client, &client.send(&ask)?, screen);
         }
         let secret = self.client_secret_file.as_deref().map(|file| secrets::value(Some(file))).transpose()?;
         let waiting = if self.paste {
@@ -281,10 +283,15 @@ impl ServicesConnectArgs {
         let body = json!({"state": back.state, "code": back.code, "issuer": back.issuer});
         let granted =
             client.send(&ApiRequest::post(path(&self.name, "/finish")).body(body).with_wait(Millis::from_mins(2)))?;
-        self.connected(&granted, screen)
+        self.connected(client, &granted, screen)
     }
 
-    fn connected(&self, granted: &Value, screen: &CommandConsole) -> Result<CommandExit, CliError> {
+    fn connected(
+        &self,
+        client: &GatewayClient,
+        granted: &Value,
+        screen: &CommandConsole,
+    ) -> Result<CommandExit, CliError> {
         if self.json {
             screen.json(granted)?;
             return Ok(CommandExit::Ok);
@@ -299,6 +306,7 @@ impl ServicesConnectArgs {
             return Ok(CommandExit::Ok);
         }
         screen.note(format_args!("its replica is being built; see the progress: sluice services show {}", self.name));
+        copying::follow(client, screen, &self.name)?;
         Ok(CommandExit::Ok)
     }
 }

@@ -6,9 +6,14 @@ use crate::policy::TestFolder;
 fn the_version_prints_for_people_and_machines() {
     let bench = TestFolder::new();
     let run = bench.run(&["version"]);
-    assert_eq!((run.code, run.stdout.as_str()), (0, concat!("sluice ", env!("CARGO_PKG_VERSION"), "\n")));
+    let about = concat!("sluice ", env!("CARGO_PKG_VERSION"), " (development build");
+    assert!(run.code == 0 && run.stdout.starts_with(about) && run.stdout.ends_with(")\n"), "{}", run.stdout);
     let json: serde_json::Value = serde_json::from_str(&bench.run(&["version", "--json"]).stdout).unwrap();
-    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(
+        (json["version"].as_str(), json["build"].as_str()),
+        (Some(env!("CARGO_PKG_VERSION")), Some("development"))
+    );
+    assert!(json["target"].as_str().is_some_and(|target| target.contains('-')), "{json}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn the_card_says_who_what_why_how_many_until_when_and_hides_nothing() {
         | all of it: x
         | state of all files: sha256 HASH
     origin    path GATE/workspace/odd\u{202e}name.txt: known
-    why       rule GATE/policies/org.yaml:44
+    why       rule org.yaml:44
     risk      low
     how many  1 write
     until     TIME
@@ -41,8 +41,8 @@ fn the_card_says_who_what_why_how_many_until_when_and_hides_nothing() {
     status    pending
     ");
     insta::assert_snapshot!(gate.table(&gate.works(&["approvals", "list"])), @r"
-    APPROVAL  STATUS  AGENT  SERVICE  WRITES  ASKED  UNTIL
-    appr_ID  pending  assistant  filesystem  1  TIME  TIME
+    APPROVAL  STATUS  AGENT  ASKS FOR  ASKED  UNTIL
+    appr_ID  pending  assistant  filesystem.delete GATE/workspace/odd\u{202e}name.txt  TIME  TIME
     ");
 }
 

@@ -57,6 +57,13 @@ fn a_hook_refuses_every_tool_that_names_the_gateways_own_files_also_without_a_ga
             "Edit",
             json!({"file_path": format!("{folder}/sluice.yaml"), "old_string": "a", "new_string": "b"}),
         ),
+        ("claude-code", "Grep", json!({"pattern": "sgo_", "path": folder})),
+        ("claude-code", "Grep", json!({"pattern": "sgo_", "path": ".."})),
+        ("claude-code", "Bash", json!({"command": format!("grep -r sgo_ {folder}")})),
+        ("claude-code", "Bash", json!({"command": "cp -r .. /tmp/x"})),
+        ("codex", "grep_files", json!({"pattern": "sgo_", "path": folder})),
+        ("gemini", "search_file_content", json!({"pattern": "sgo_", "path": folder})),
+        ("cursor", "Grep", json!({"pattern": "sgo_", "path": folder})),
         ("claude-code", "Bash", json!({"command": format!("cat {token}")})),
         ("claude-code", "Bash", json!({"command": "cd .. && cat data/operator.token"})),
         ("claude-code", "Bash", json!({"command": "base64 < ~/../data/operator.token"})),
@@ -78,6 +85,9 @@ fn a_hook_refuses_every_tool_that_names_the_gateways_own_files_also_without_a_ga
     // Looking at the project is left to the client, as before.
     let (stdout, code) =
         hook(&gate, "claude-code", &said("claude-code", "Read", &json!({"file_path": "a.rs"}), work), &gate.url);
+    assert_eq!((stdout.as_str(), code), ("", Some(0)));
+    let (stdout, code) =
+        hook(&gate, "claude-code", &said("claude-code", "Grep", &json!({"pattern": "a"}), work), &gate.url);
     assert_eq!((stdout.as_str(), code), ("", Some(0)));
     // A credential is put before the rules.
     let read = said("claude-code", "Read", &json!({"file_path": "/home/me/.ssh/id_rsa"}), work);

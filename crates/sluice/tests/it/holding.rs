@@ -24,8 +24,8 @@ fn a_held_write_is_shown_whole_extended_and_sent() {
     let call = write(&gate, "a.txt");
     let hold = id(&call, "buffer_id");
     insta::assert_snapshot!(gate.table(&gate.works(&["holds", "list", "--state", "held"])), @r"
-    HOLD  STATE  AGENT  CAPABILITY  TIER  SINCE  UNTIL  LAST ERROR
-    buf_ID  held  assistant  filesystem.write  autonomous  TIME  TIME
+    HOLD  STATE  AGENT  CAPABILITY  TARGET  TIER  SINCE  UNTIL  LAST ERROR
+    buf_ID  held  assistant  filesystem.write  GATE/workspace/a.txt  autonomous  TIME  TIME
     ");
     insta::assert_snapshot!(gate.masked(&gate.works(&["holds", "show", hold])), @r"
     hold      buf_ID

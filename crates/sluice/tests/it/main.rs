@@ -14,6 +14,7 @@ mod cli_gateway;
 mod client_files;
 mod coding;
 mod custom_programs;
+mod dashboard;
 mod described;
 mod dying;
 mod escaped;

@@ -1,10 +1,16 @@
 //! Mounted servers end to end: a real gateway, real programs behind the looser profile, honest and hostile ones.
 
 mod changing;
+mod errors;
 mod escaping;
+mod facts;
 mod freezing;
+mod importing;
+mod passing;
 mod pins;
 mod readers;
+mod shapes;
+mod signing_in;
 
 use std::fs;
 use std::path::Path;

@@ -41,6 +41,7 @@ fn freezing_a_name_nobody_has_is_done_and_warned_of() {
     assert_eq!((run.code, run.stderr.contains("did you mean `filesystem`?")), (0, true), "{}", run.stderr);
     assert!(gate.run(&["freeze", "--service", "zz"]).stderr.contains("no service zz is known yet"));
     assert_eq!(gate.json(&["status"])["freezes"].as_array().unwrap().len(), 3, "frozen all the same");
+    assert!(!gate.run(&["freeze", "--service", "custom"]).stderr.contains("known yet"), "the tools of clients");
     for scope in [&["--agent", "assistant"][..], &["--service", "filesystem"], &[]] {
         let run = gate.run(&[&["freeze"], scope].concat());
         assert!(!run.stderr.contains("warning"), "{scope:?}: {}", run.stderr);

@@ -58,6 +58,7 @@ fn the_gateway_is_asked_and_its_file_is_read_when_it_does_not_answer() {
     let shown = gate.works(&["audit", "show", "0"]);
     assert!(shown.starts_with("#0 "), "{shown}");
     assert_eq!(gate.works(&["audit", "show", "--last", "2"]).lines().count(), 2);
+    assert_eq!(gate.works(&["audit", "show", "--limit", "2"]).lines().count(), 2, "a limit alone is one");
     let walked = gate.run(&["audit", "verify"]);
     assert_eq!((walked.code, walked.stderr.contains("the chain is valid")), (0, true), "{}", walked.stderr);
     assert_eq!(gate.run(&["audit", "show", "999999"]).code, 3);

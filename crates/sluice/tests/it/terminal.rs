@@ -20,9 +20,18 @@ struct PseudoTerminal {
 
 impl PseudoTerminal {
     fn run(gate_folder: &std::path::Path, words: &str) -> Self {
-        let line = format!("{} {words}", env!("CARGO_BIN_EXE_sluice"));
+        Self::run_line(gate_folder, &format!("{} {words}", env!("CARGO_BIN_EXE_sluice")))
+    }
+
+    /// A command on a terminal of 80 columns, with `the-end` after what it prints.
+    fn run_on_80_columns(gate_folder: &std::path::Path, words: &str) -> Self {
+        let line = format!("stty cols 80; {} {words} --no-pager; echo the-end", env!("CARGO_BIN_EXE_sluice"));
+        Self::run_line(gate_folder, &line)
+    }
+
+    fn run_line(gate_folder: &std::path::Path, line: &str) -> Self {
         let mut child = Command::new("script")
-            .args(["--quiet", "--flush", "--return", "--command", &line, "/dev/null"])
+            .args(["--quiet", "--flush", "--return", "--command", line, "/dev/null"])
             .current_dir(gate_folder)
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
@@ -149,4 +158,30 @@ fn serve_prints_no_question_where_its_output_is_a_log() {
     assert!(gate.works(&["approvals", "list"]).contains("pending"));
     let log = fs::read_to_string(gate.bench.path("serve.err")).unwrap();
     assert!(!log.contains("secret-name") && !gate.said.contains("approval needed"), "{log}");
+}
+
+#[test]
+fn lists_say_what_is_asked_for_and_fit_80_columns() {
+    let gate = CliTestGateway::open();
+    let call = ask(&gate, "a-file-with-a-rather-long-name-that-does-not-fit-beside-everything-else.txt");
+    let approval = call["approval_id"].as_str().unwrap();
+    let listed = gate.json(&["approvals", "list"])["data"][0].clone();
+    let summary = listed["summary"].as_str().unwrap();
+    assert!(summary.starts_with("filesystem.delete ") && summary.ends_with("else.txt"), "{summary}");
+    let held = gate.json(&["holds", "list"])["data"][0].clone();
+    assert_eq!(held["targets"][0]["argument"], "path", "{held}");
+
+    for list in ["approvals list", "holds list", "calls list"] {
+        let mut terminal = PseudoTerminal::run_on_80_columns(&gate.path(""), list);
+        let shown = terminal.until("the-end");
+        let rows: Vec<&str> = shown.lines().map(str::trim_end).filter(|line| !line.contains("the-end")).collect();
+        assert_eq!(rows.len(), 2, "{list}: one line for each: {shown}");
+        assert!(rows.iter().all(|row| row.chars().count() <= 80), "{list}: {shown}");
+        assert!(rows[1].contains("filesystem.delete"), "{list}: {shown}");
+        // A write that waits for a person has no time of its own to show here.
+        let has_age = rows[1].contains("ago") || rows[1].contains("in ") || rows[1].contains("now");
+        assert!(has_age || list == "holds list", "{list}: {shown}");
+    }
+    let whole = gate.works(&["approvals", "list", "-o", "wide"]);
+    assert!(whole.contains(approval) && whole.contains("else.txt"), "{whole}");
 }

@@ -15,6 +15,7 @@ mod freezing;
 mod gate;
 mod keys;
 mod lists;
+mod mount_grants;
 mod mounts;
 mod nodes;
 mod policies;

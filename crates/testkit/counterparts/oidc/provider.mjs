@@ -21,8 +21,18 @@ const provider = new Provider(issuer, {
     },
   ],
   pkce: { required: () => true },
-  features: { devInteractions: { enabled: true }, revocation: { enabled: true } },
-  scopes: ["openid", "offline_access", "email"],
+  features: {
+    devInteractions: { enabled: true },
+    revocation: { enabled: true },
+    // For a server that publishes where its tokens come from: clients register themselves, tokens are for one server.
+    registration: { enabled: true },
+    resourceIndicators: {
+      enabled: true,
+      getResourceServerInfo: async (_, resource) => ({ scope: "read write", audience: resource, accessTokenFormat: "jwt" }),
+      useGrantedResource: async () => true,
+    },
+  },
+  scopes: ["openid", "offline_access", "email", "read", "write"],
   issueRefreshToken: async () => true,
   rotateRefreshToken: true,
   findAccount: async (_, id) => ({ accountId: id, claims: async () => ({ sub: id }) }),

@@ -9,7 +9,7 @@ use crate::repository::{RepositoryFile, read, root};
 use crate::{TidyOffence, none};
 
 /// The folder of a crate, and our crates that it may depend on.
-const TABLE: [(&str, &[&str]); 15] = [
+const TABLE: [(&str, &[&str]); 16] = [
     ("core", &[]),
     ("content", &["core"]),
     ("seal", &[]),
@@ -22,7 +22,8 @@ const TABLE: [(&str, &[&str]); 15] = [
     ("egress", &["core", "content", "store", "config", "protocol"]),
     ("services", &["core", "content", "store", "protocol", "sandbox", "config", "egress"]),
     ("gateway", &["core", "content", "store", "protocol", "config", "egress", "services"]),
-    ("api", &["core", "content", "store", "config", "egress", "services", "gateway"]),
+    ("dashboard", &["core", "store", "config", "services", "gateway"]),
+    ("api", &["core", "content", "store", "config", "egress", "services", "gateway", "dashboard"]),
     ("sluice", &["core", "content", "store", "worker", "config", "egress", "services", "gateway", "api"]),
     (
         "testkit",
@@ -35,7 +36,10 @@ const RESERVED: [(&[&str], &[&str]); 3] = [
         &["rusqlite", "libsqlite3-sys", "sqlx", "postgres", "tokio-postgres", "deadpool-postgres"],
         &["store", "seal", "testkit"],
     ),
-    (&["tokio", "async-std", "smol"], &["store", "egress", "services", "gateway", "api", "sluice", "testkit"]),
+    (
+        &["tokio", "async-std", "smol"],
+        &["store", "egress", "services", "gateway", "dashboard", "api", "sluice", "testkit"],
+    ),
     (
         &["reqwest", "ureq", "hyper", "hyper-util", "isahc", "curl"],
         &["egress", "services", "gateway", "api", "sluice", "testkit"],

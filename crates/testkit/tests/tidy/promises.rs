@@ -5,16 +5,19 @@
 
 use std::collections::BTreeSet;
 
-use crate::repository::{RepositoryFile, read, rust_files};
+use crate::repository::{RepositoryFile, files, read};
 use crate::{TidyOffence, none};
 
 /// Pages whose tables name tests in their last column.
 const PAGES: [&str; 2] = ["docs/promises.md", "docs/threat-model.md"];
 
 /// Crates and test binaries that are named next to their tests; other crates are read from the workspace.
-const PLACES: [&str; 5] = ["it", "kill", "sim", "tidy", "sluice"];
+const PLACES: [&str; 6] = ["it", "kill", "sim", "tidy", "sluice", "sdk"];
 
-/// The names that the Rust sources declare.
+/// The suite of the Python package; its tests are named like those of a crate.
+const PYTHON_TESTS: &str = "sdk/python/tests/";
+
+/// The names that the Rust sources and the suite of the Python package declare.
 #[derive(Default)]
 struct DeclaredNames {
     /// Functions and modules.
@@ -26,10 +29,18 @@ struct DeclaredNames {
 fn declared_names(files: &[RepositoryFile]) -> DeclaredNames {
     let mut found = DeclaredNames::default();
     for file in files {
-        let mut steps = file.path.trim_end_matches(".rs").rsplit('/');
+        let is_python = file.path.starts_with(PYTHON_TESTS);
+        let mut steps = file.path.trim_end_matches(".rs").trim_end_matches(".py").rsplit('/');
         found.all.extend(steps.next().map(str::to_owned));
         let mut is_test = false;
         for line in file.text.lines() {
+            if is_python {
+                let name =
+                    line.strip_prefix("def ").and_then(|rest| rest.split_once('(')).map(|(name, _)| name.to_owned());
+                found.tests.extend(name.clone().filter(|name| name.starts_with("test_")));
+                found.all.extend(name);
+                continue;
+            }
             let line = line.trim_start();
             is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
             let line = ["pub ", "pub(crate) ", "async "]
@@ -88,7 +99,9 @@ fn read_crates() -> BTreeSet<String> {
 
 #[test]
 fn every_promise_and_every_threat_names_tests_that_exist() {
-    let declared = declared_names(&rust_files());
+    let sources: Vec<RepositoryFile> =
+        files().into_iter().filter(|file| file.is_rust() || file.path.starts_with(PYTHON_TESTS)).collect();
+    let declared = declared_names(&sources);
     let pages = PAGES.map(read);
     assert!(pages.iter().all(|page| page.text.contains("\n| ")), "a page has no table");
     none(pages.iter().flat_map(|page| unproven_rows(page, &declared)).collect());
@@ -106,4 +119,11 @@ fn a_planted_promise_without_its_test_is_found() {
         assert_eq!(found(row), ["a.md:1: the row names no test function"], "{row}");
     }
     assert!(found("| name | `gone` |").is_empty(), "only numbered rows are promises");
+
+    let suite = RepositoryFile::planted("sdk/python/tests/test_a.py", "def helper():\ndef test_b(client):\n");
+    let declared = declared_names(&[suite]);
+    let found = |row: &str| unproven_rows(&RepositoryFile::planted("a.md", row), &declared);
+    assert!(found("| 1 | x | `sdk` `test_a::test_b` |").is_empty());
+    assert_eq!(found("| 1 | x | `sdk` `test_a::test_c`, `test_b` |"), ["a.md:1: there is no test `test_a::test_c`"]);
+    assert_eq!(found("| 1 | x | `sdk` `test_a::helper` |"), ["a.md:1: the row names no test function"]);
 }

@@ -3,8 +3,34 @@
 use sluice_core::refusal::Code;
 
 use super::{ADMIN, VIEWER, handler, shape};
-use crate::http::route::{QueryParam, Route};
-use crate::http::{mounts, views};
+use crate::http::route::{QueryParam, Route, RouteAccess};
+use crate::http::{mount_sign_in, mounts, views};
+
+/// The codes with which a sign-in can be refused.
+const SIGN_IN: &[Code] = &[
+    Code::StoreNotFound,
+    Code::ServiceSettings,
+    Code::FreezeActive,
+    Code::OauthState,
+    Code::OauthRefused,
+    Code::OauthIssuer,
+    Code::OauthMetadata,
+    Code::OauthClient,
+    Code::OauthUnclear,
+    Code::EgressNotAllowed,
+    Code::EgressLimit,
+    Code::EgressBreaker,
+    Code::EgressUrl,
+    Code::EgressAddress,
+    Code::EgressDns,
+    Code::EgressConnect,
+    Code::EgressTls,
+    Code::EgressNoAnswer,
+    Code::EgressBroken,
+    Code::EgressReply,
+    Code::VaultScope,
+    Code::VaultLocked,
+];
 
 /// The routes.
 pub const ROUTES: &[Route] = &[
@@ -48,6 +74,26 @@ pub const ROUTES: &[Route] = &[
         handler: handler!(mounts::waiting),
     },
     Route {
+        method: "GET",
+        path: "/v1/mounts/{name}/logs",
+        name: "getMountLogs",
+        about: "Shows the error output of a mounted program, with lines of the gateway about it.",
+        access: VIEWER,
+        stops: false,
+        query: &[
+            QueryParam { name: "after", kind: "integer", about: "Only lines after the line of this number." },
+            QueryParam {
+                name: "limit",
+                kind: "integer",
+                about: "The most lines to show: the last ones; 500 by default.",
+            },
+        ],
+        body: None,
+        answers: &[(200, shape!(mounts::MountLogView))],
+        refusals: &[Code::StoreNotFound],
+        handler: handler!(mounts::logs),
+    },
+    Route {
         method: "POST",
         path: "/v1/mounts/reload",
         name: "reloadMounts",
@@ -85,5 +131,57 @@ pub const ROUTES: &[Route] = &[
         answers: &[(200, shape!(mounts::MountView))],
         refusals: &[Code::StoreNotFound, Code::StoreConflict, Code::DoorParameter],
         handler: handler!(mounts::accept),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/mounts/{name}/connect",
+        name: "connectMount",
+        about: "Begins a sign-in to a mounted server that wants OAuth: gives the link for a person.",
+        access: ADMIN,
+        stops: false,
+        query: &[],
+        body: shape!(mount_sign_in::ConnectMountBody),
+        answers: &[(200, shape!(mount_sign_in::MountLinkView))],
+        refusals: SIGN_IN,
+        handler: handler!(mount_sign_in::connect),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/mounts/{name}/finish",
+        name: "finishMount",
+        about: "Finishes a sign-in to a mounted server with the code that the browser brought back.",
+        access: ADMIN,
+        stops: false,
+        query: &[],
+        body: shape!(mount_sign_in::FinishMountBody),
+        answers: &[(200, shape!(mounts::MountView))],
+        refusals: SIGN_IN,
+        handler: handler!(mount_sign_in::finish),
+    },
+    Route {
+        method: "POST",
+        path: "/v1/mounts/{name}/disconnect",
+        name: "disconnectMount",
+        about: "Gives up the access to a mounted server: revokes it at its authorization server and destroys the tokens.",
+        access: ADMIN,
+        stops: false,
+        query: &[],
+        body: None,
+        answers: &[(200, shape!(mount_sign_in::MountDisconnectView))],
+        refusals: &[Code::StoreNotFound, Code::VaultLocked],
+        handler: handler!(mount_sign_in::disconnect),
+    },
+    Route {
+        method: "GET",
+        path: "/oauth/client.json",
+        name: "getClientDocument",
+        about: "The document that describes the gateway to authorization servers, if its public address is configured.",
+        access: RouteAccess::Open,
+        stops: false,
+        query: &[],
+        body: None,
+        answers: &[(200, None)],
+        refusals: &[Code::StoreNotFound],
+        handler: handler!(mount_sign_in::document),
     },
 ];

@@ -2,6 +2,8 @@
 
 use sluice_gateway::rooms::identity;
 
+use crate::http::ask;
+
 use super::*;
 
 #[tokio::test]
@@ -87,6 +89,17 @@ async fn a_key_that_is_revoked_while_a_body_takes_its_time_opens_nothing_at_eith
         line.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn a_client_that_looks_for_a_sign_in_after_a_wrong_key_is_told_that_the_key_is_wrong() {
+    let open = open(TestGatewayPlan::default()).await;
+    for path in ["/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-authorization-server", "/register"] {
+        let answer = ask(open.main, "GET", path, "", None).await;
+        assert_eq!((answer.status, answer.body.contains("no OAuth sign-in")), (404, true), "{path}: {answer:?}");
+    }
+    let other = ask(open.main, "GET", "/registers", "", None).await;
+    assert!(other.status == 404 && !other.body.contains("OAuth"), "{other:?}");
 }
 
 #[tokio::test]

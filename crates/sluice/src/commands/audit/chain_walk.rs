@@ -12,6 +12,7 @@ use sluice_core::audit::{AuditEntry, ChainHead, SealedAuditEntry};
 
 use super::expected_checkpoints::ExpectedCheckpoints;
 use super::source::{AuditLogSource, SourcedAuditLog};
+use crate::console::{CommandConsole, TaskProgress};
 use crate::failure::{CliError, CommandExit};
 
 /// A log that was verified from its first entry to its head.
@@ -28,13 +29,15 @@ pub(super) fn walk_current(
     source: &AuditLogSource,
     mut log: SourcedAuditLog,
     trust: &VerifierTrust,
+    screen: &CommandConsole,
 ) -> Result<(SourcedAuditLog, WalkedAuditLog), CliError> {
     loop {
         let key = trust.key.as_ref().filter(|named| named.name() == origin(&log.name)).or(log.key.as_ref());
         let mut anchors = ExpectedCheckpoints::new(&log, &trust.anchors, key, "a checkpoint kept elsewhere")?;
         let last = last_checkpoint(source, &log.name)?.filter(|_| key.is_some());
         let mut signed = ExpectedCheckpoints::new(&log, last.as_slice(), key, "its last checkpoint in the database")?;
-        match walk(source, &log, &mut [&mut anchors, &mut signed]) {
+        let progress = screen.progress("verifying", Some(log.head.size));
+        match walk(source, &log, &mut [&mut anchors, &mut signed], &progress) {
             Ok(size) => return Ok((log, WalkedAuditLog { size, anchors, signed })),
             Err(failure) => {
                 let again = source.logs()?.into_iter().find(|again| again.name == log.name);
@@ -59,6 +62,7 @@ fn walk(
     source: &AuditLogSource,
     of: &SourcedAuditLog,
     anchors: &mut [&mut ExpectedCheckpoints],
+    progress: &TaskProgress,
 ) -> Result<u64, CliError> {
     let (log, head) = (&of.name, of.head);
     let broken = |seq: u64, why: &str| {
@@ -88,6 +92,7 @@ fn walk(
             pruned_to = pruned_by(&entry).or(pruned_to);
             reached = ChainHead { size: entry.seq + 1, hash };
         }
+        progress.reached(reached.size, None);
     }
     if reached != head && reached.size <= head.size {
         return Err(broken(reached.size, "the log ends before its head"));

@@ -72,7 +72,7 @@ impl AuditExportArgs {
         if named.is_none() && log.key.is_some() && !log.is_own {
             screen.note(format_args!("{} is another node's log: {}", log.name, AS_TOLD));
         }
-        let start = log.start.clone();
+        let (start, head) = (log.start.clone(), log.head.size);
         let (log, key) = (log.name.clone(), named.cloned().or(log.key).ok_or_else(|| no_key(&log.name))?);
         if key.name() != origin(&log) {
             return Err(CliError::new(CommandExit::Usage, format!("the key does not belong to {log}"))
@@ -91,6 +91,7 @@ impl AuditExportArgs {
         let mut writer =
             AuditExportWriter::create(&ExportFiles::in_folder(out).map_err(failed)?, start).map_err(failed)?;
         let first = writer.size();
+        let progress = screen.progress("exporting", Some(head));
         let (mut signed, mut checkpoints) = (first, 0_u64);
         // The checkpoints first: an entry that is appended meanwhile is then just not covered yet.
         loop {
@@ -116,7 +117,9 @@ impl AuditExportArgs {
                 .hint("export again to another folder; if it is still missing: sluice audit verify"));
             }
             page.iter().try_for_each(|entry| writer.entry(entry)).map_err(failed)?;
+            progress.reached(writer.size(), None);
         }
+        drop(progress);
         let size = writer.finish(log.clone(), key).map_err(failed)?;
         if self.json {
             screen.json(

@@ -38,10 +38,13 @@ pub(crate) struct AuditSearchArgs {
     /// Only entries about exactly this id, path, key, address or search text
     #[arg(long)]
     target: Option<String>,
-    /// Most entries to find
-    #[arg(long, default_value = "100")]
-    limit: usize,
+    /// Most entries to show; default: 100 if there is another filter, 20 otherwise
+    #[arg(long)]
+    pub(super) limit: Option<u32>,
 }
+
+/// Most entries that are shown if there is a filter and no `--limit`.
+const LIMIT: u32 = 100;
 
 /// One entry that was found.
 struct AuditSearchMatch {
@@ -51,7 +54,11 @@ struct AuditSearchMatch {
 }
 
 impl AuditSearchArgs {
-    /// Whether any filter is set.
+    fn limit(&self) -> usize {
+        self.limit.unwrap_or(LIMIT) as usize
+    }
+
+    /// Whether any filter is set. A limit alone selects nothing.
     pub(super) fn is_asked(&self) -> bool {
         let Self { agent, capability, since, until, target, limit: _ } = self;
         agent.is_some() || capability.is_some() || since.is_some() || until.is_some() || target.is_some()
@@ -97,7 +104,7 @@ impl AuditSearchArgs {
         let now = SystemClock.now();
         let (mut found, mut cursor): (Vec<AuditSearchMatch>, Option<String>) = (Vec::new(), None);
         loop {
-            let left = self.limit.saturating_sub(found.len()).min(PAGE);
+            let left = self.limit().saturating_sub(found.len()).min(PAGE);
             if left == 0 {
                 return Ok((found, false));
             }
@@ -141,7 +148,7 @@ impl AuditSearchArgs {
             target: self.target.clone(),
             query_hash: None,
             before: None,
-            limit: self.limit,
+            limit: self.limit(),
             bound: BOUND,
         })
     }

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use sluice_api::client_tools::ClientTool;
 use sluice_services::gateway_files::GatewayOwnFiles;
 
 use super::client_formats::HookToolRequest;
@@ -40,10 +41,20 @@ const ENDS: [&str; 5] = [".pem", ".p12", ".pfx", ".keystore", ".key"];
 /// Arguments that are search terms, not paths.
 const LOOKED_FOR: [&str; 3] = ["pattern", "query", "regex"];
 
-/// Whether the call names a file of a gateway on this machine.
+/// Whether the call names a file of a gateway on this machine, or searches a folder around the files of the gateway that
+/// the agent's key belongs to.
 pub(super) fn names_own_files(asked: &HookToolRequest) -> bool {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    GatewayOwnFiles::nearby(home).named_in(&asked.input, asked.folder.as_deref()).is_some()
+    let mut own = GatewayOwnFiles::nearby(home);
+    if let Some(key) = std::env::var_os("SLUICE_AGENT_KEY_FILE") {
+        own = own.and_of_key(Path::new(&key));
+    }
+    let (input, folder) = (&asked.input, asked.folder.as_deref());
+    let tool = match &asked.tool {
+        ClientTool::Builtin(tool) => tool.clone(),
+        ClientTool::Served { server, tool } => format!("custom:mcp.{server}.{tool}"),
+    };
+    own.named_in(input, folder).is_some() || own.walked_in(&tool, input, folder).is_some()
 }
 
 /// Whether an argument of the call is the path of a credential, or a link to one.

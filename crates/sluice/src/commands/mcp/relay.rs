@@ -17,6 +17,8 @@ use crate::client_process;
 const PAUSES: [u64; 7] = [100, 300, 1_000, 2_000, 4_000, 8_000, 15_000];
 /// The header that names the client's session of a call.
 const JOINED: &str = "sluice-session";
+/// The header that names the last event of a stream that was cut off.
+const LAST_EVENT: &str = "last-event-id";
 /// Largest answer, in bytes.
 const LARGEST: usize = 64 << 20;
 
@@ -37,6 +39,8 @@ struct McpRelayState {
     agreed: Option<String>,
     session: Option<String>,
     refused: Option<String>,
+    /// The last event of the gateway's own stream: with it, the gateway knows what the client was told.
+    last_event: Option<String>,
 }
 
 /// Writes one message to the client; false if the client is gone.
@@ -309,12 +313,16 @@ impl McpRelay {
     }
 
     async fn read_event_stream(&self) -> McpListenOutcome {
-        let (agreed, session) = {
+        let (agreed, session, last_event) = {
             let known = self.known();
-            (known.agreed.clone(), known.session.clone())
+            (known.agreed.clone(), known.session.clone(), known.last_event.clone())
         };
         let headers = headers(&Value::Null, agreed.as_deref(), session.as_deref());
-        let Ok(mut response) = self.wire.request(Method::GET, "/mcp").headers(headers).send().await else {
+        let mut request = self.wire.request(Method::GET, "/mcp").headers(headers);
+        if let Some(last) = last_event {
+            request = request.header(LAST_EVENT, last);
+        }
+        let Ok(mut response) = request.send().await else {
             return McpListenOutcome::Nothing;
         };
         if response.status() == StatusCode::METHOD_NOT_ALLOWED {
@@ -326,6 +334,9 @@ impl McpRelay {
         let mut events = McpStreamParser::default();
         while let Ok(Some(piece)) = response.chunk().await {
             events.push(&piece).iter().for_each(|event| self.tell(&Value::Null, event, None));
+            if let Some(id) = events.last_id() {
+                self.known().last_event = Some(id.to_owned());
+            }
             if events.waiting() > LARGEST {
                 break;
             }

@@ -46,6 +46,7 @@ pub(super) fn headers(message: &Value, agreed: Option<&str>, session: Option<&st
 pub(super) struct McpStreamParser {
     waiting: Vec<u8>,
     data: String,
+    last_id: Option<String>,
 }
 
 impl McpStreamParser {
@@ -63,9 +64,16 @@ impl McpStreamParser {
                 }
             } else if let Some(data) = line.strip_prefix("data:") {
                 self.data.push_str(data.strip_prefix(' ').unwrap_or(data));
+            } else if let Some(id) = line.strip_prefix("id:") {
+                self.last_id = Some(id.trim().to_owned());
             }
         }
         whole
+    }
+
+    /// The id of the last event, to be named when the stream is opened again.
+    pub(super) fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref()
     }
 
     /// How many bytes of an incomplete message are kept.
@@ -98,11 +106,12 @@ mod tests {
 
     #[test]
     fn messages_come_out_whole_whatever_the_pieces() {
-        let stream = b": alive\n\nevent: message\ndata: {\"a\":1}\n\ndata: {\"b\":\r\ndata: 2}\n\n";
+        let stream = b": alive\nid: 7\n\nevent: message\ndata: {\"a\":1}\n\ndata: {\"b\":\r\ndata: 2}\n\n";
         for size in 1..stream.len() {
             let mut events = McpStreamParser::default();
             let whole: Vec<String> = stream.chunks(size).flat_map(|piece| events.push(piece)).collect();
             assert_eq!(whole, ["{\"a\":1}", "{\"b\":2}"], "{size}");
+            assert_eq!(events.last_id(), Some("7"), "{size}");
         }
     }
 }

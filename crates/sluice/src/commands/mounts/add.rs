@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::import::{self, InstallArgs, PlanTerms, ServerPlan};
+use super::launch::{self, DescribedServer, ServerLaunch};
+use super::set::{self, ProposalAnswer};
 use super::{file, reload};
 use crate::client::GatewayArgs;
 use crate::console::CommandConsole;
@@ -28,6 +31,9 @@ pub(crate) struct MountsAddArgs {
     /// Secret of the vault that is sent to the address
     #[arg(long, requires = "at")]
     secret: Option<String>,
+    /// How the secret is sent: `bearer`, `basic`, `header X-Api-Key`, `query key`
+    #[arg(long, requires = "secret")]
+    credential: Option<String>,
     /// File or folder that the program may read and execute
     #[arg(long, value_name = "PATH")]
     read: Vec<PathBuf>,
@@ -40,16 +46,67 @@ pub(crate) struct MountsAddArgs {
     /// Environment variable of the program; `NAME=vault:SECRET` takes it from the vault
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
+    /// State the facts that the gateway proposes about the tools, without asking
+    #[arg(long)]
+    accept_facts: bool,
     /// Show what would be written, and write nothing
     #[arg(long)]
     print: bool,
-    /// The program and its arguments
+    #[command(flatten)]
+    install: InstallArgs,
+    /// The program and its arguments; `npx PACKAGE`, `uvx PACKAGE` and the like install the package once
     #[arg(last = true)]
     command: Vec<String>,
 }
 
 impl MountsAddArgs {
     pub(super) fn run(self, reach: &GatewayArgs, screen: &CommandConsole) -> Result<CommandExit, CliError> {
+        self.with_package(reach, screen)?.write(reach, screen)
+    }
+
+    /// The options for a server that was planned.
+    pub(super) fn of_plan(
+        name: String,
+        plan: ServerPlan,
+        write: Vec<PathBuf>,
+        (accept_facts, print): (bool, bool),
+    ) -> Self {
+        let install = InstallArgs { yes: false, allow_scripts: false, accept_network: false, into: None };
+        let ServerPlan { url, secret, credential, command, env, read, network, remarks: _ } = plan;
+        Self {
+            recipe_or_name: name,
+            set: Vec::new(),
+            at: url,
+            secret,
+            credential,
+            read,
+            write,
+            network,
+            env,
+            accept_facts,
+            print,
+            install,
+            command,
+        }
+    }
+
+    /// With the program of a package in the place of the command that would fetch the package at each start.
+    fn with_package(self, reach: &GatewayArgs, screen: &CommandConsole) -> Result<Self, CliError> {
+        let Some((command, args)) = self.command.split_first() else { return Ok(self) };
+        let launch = launch::launch(command, args).map_err(|why| {
+            CliError::new(CommandExit::Usage, "the command cannot be used").why(crate::escape::escape_line(&why))
+        })?;
+        if let ServerLaunch::Program { .. } | ServerLaunch::Address { .. } = launch {
+            return Ok(self);
+        }
+        let server = DescribedServer { name: None, launch, env: Vec::new() };
+        let terms = PlanTerms { name: &self.recipe_or_name, install: &self.install, base: &import::base(reach)? };
+        let ServerPlan { command, read, network, .. } = import::plan(screen, server, &terms)?;
+        Ok(Self { command, read: [self.read, read].concat(), network: [self.network, network].concat(), ..self })
+    }
+
+    /// Writes the lines, and makes the gateway load them.
+    pub(super) fn write(self, reach: &GatewayArgs, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let block = self.block()?;
         if self.print {
             screen.raw(block.as_bytes())?;
@@ -61,8 +118,14 @@ impl MountsAddArgs {
             return Err(changed.put_back("another mount would have changed"));
         }
         let known = |name: &str| changed.before.iter().flatten().any(|mount| mount.name == name);
-        let new = changed.after.iter().map(|mount| mount.name.clone()).filter(|name| !known(name)).collect();
-        reload::reload_and_show(reach, screen, &changed.file, new)
+        let new: Vec<String> =
+            changed.after.iter().map(|mount| mount.name.clone()).filter(|name| !known(name)).collect();
+        let exit = reload::reload_and_show(reach, screen, &changed.file, new.clone())?;
+        let answer = if self.accept_facts { ProposalAnswer::Accept } else { ProposalAnswer::Ask };
+        for name in new {
+            set::propose(reach, screen, &name, answer)?;
+        }
+        Ok(exit)
     }
 
     /// The lines below `mounts:`.
@@ -114,6 +177,9 @@ impl MountsAddArgs {
         }
         if let Some(secret) = &self.secret {
             let _ = writeln!(block, "    secret: {}", quoted(secret));
+        }
+        if let Some(credential) = &self.credential {
+            let _ = writeln!(block, "    credential: {}", quoted(credential));
         }
         if let Some((command, args)) = self.command.split_first() {
             let _ = writeln!(block, "    command: {}", quoted(command));

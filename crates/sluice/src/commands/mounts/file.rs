@@ -80,27 +80,108 @@ pub(super) fn joined(before: &str, block: &str) -> String {
     }
 }
 
-/// The text without the mount of this name, if it has a line of its own below `mounts:`.
-pub(super) fn without(before: &str, name: &str) -> Option<String> {
+/// The lines of one mount: what is above them, theirs, and what is below, with the indentation of the mount.
+struct MountLines<'t> {
+    above: Vec<&'t str>,
+    own: Vec<&'t str>,
+    below: Vec<&'t str>,
+    indent: usize,
+}
+
+/// Whether a line at this depth is this key.
+fn is_key(line: &str, indent: usize, name: &str) -> bool {
+    let rest = line.trim_start();
+    let keys = [format!("{name}:"), format!("\"{name}\":"), format!("'{name}':")];
+    depth(line) == Some(indent) && keys.iter().any(|key| rest.strip_prefix(key.as_str()).is_some_and(is_end))
+}
+
+/// The lines of the mount of this name, if it has a line of its own below `mounts:`.
+fn lines_of<'t>(before: &'t str, name: &str) -> Option<MountLines<'t>> {
     let lines: Vec<&str> = before.split_inclusive('\n').collect();
     let head = lines.iter().position(|line| is_head(line))?;
     let (above, below) = lines.split_at(head + 1);
     let indent = child_indent(below)?;
-    let keys = [format!("{name}:"), format!("\"{name}\":"), format!("'{name}':")];
-    let is_key = |line: &str| {
-        let rest = line.trim_start();
-        depth(line) == Some(indent) && keys.iter().any(|key| rest.strip_prefix(key.as_str()).is_some_and(is_end))
-    };
     let inside = below.iter().position(|line| depth(line).is_some_and(|depth| depth == 0)).unwrap_or(below.len());
-    let from = below.iter().take(inside).position(|line| is_key(line))?;
-    let rest = below.iter().skip(from + 1);
+    let from = below.iter().take(inside).position(|line| is_key(line, indent, name))?;
+    let to = end_of(below, from, indent);
+    let (kept, after) = (below.get(..from)?, below.get(to..)?);
+    let above = above.iter().chain(kept).copied().collect();
+    Some(MountLines { above, own: below.get(from..to)?.to_vec(), below: after.to_vec(), indent })
+}
+
+/// The end of the entry that begins at this line.
+fn end_of(lines: &[&str], from: usize, indent: usize) -> usize {
+    let rest = lines.iter().skip(from + 1);
     let mut to = from + 1 + rest.take_while(|line| depth(line).is_none_or(|depth| depth > indent)).count();
     // Empty lines and comments above the next entry belong to that entry.
-    while to > from + 1 && below.get(to - 1).is_some_and(|line| depth(line).is_none()) {
+    while to > from + 1 && lines.get(to - 1).is_some_and(|line| depth(line).is_none()) {
         to -= 1;
     }
-    let (kept, after) = (below.get(..from)?, below.get(to..)?);
-    Some(format!("{}{}{}", above.concat(), kept.concat(), after.concat()))
+    to
+}
+
+/// The text without the mount of this name, if it has a line of its own below `mounts:`.
+pub(super) fn without(before: &str, name: &str) -> Option<String> {
+    let MountLines { above, below, .. } = lines_of(before, name)?;
+    Some(format!("{}{}", above.concat(), below.concat()))
+}
+
+/// The text with these facts about one tool of a mount, in the place of those that are there. `None` if the mount or
+/// its facts are not written in lines.
+pub(super) fn with_facts(before: &str, mount: &str, tool: &str, facts: Option<&str>) -> Option<String> {
+    let MountLines { above, own, below, indent } = lines_of(before, mount)?;
+    let head = own.first()?;
+    let end = if head.ends_with("\r\n") { "\r\n" } else { "\n" };
+    let is_open = |line: &str| {
+        let rest = line.split_once(':').map(|(_, rest)| rest.trim());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+    };
+    if !is_open(head) {
+        return None;
+    }
+    let inner = own.iter().skip(1).find_map(|line| depth(line)).filter(|inner| *inner > indent)?;
+    let key = if is_plain(tool) { tool.to_owned() } else { serde_json::Value::from(tool).to_string() };
+    let mut lines: Vec<String> = own.iter().map(|line| (*line).to_owned()).collect();
+    if let Some(last) = lines.last_mut().filter(|last| !last.ends_with('\n')) {
+        last.push_str(end);
+    }
+    match own.iter().position(|line| is_key(line, inner, "facts")) {
+        None => {
+            let facts = facts?;
+            lines.push(format!("{}facts:{end}", " ".repeat(inner)));
+            lines.push(format!("{}{key}: {facts}{end}", " ".repeat(inner + 2)));
+        }
+        Some(at) => {
+            if !own.get(at).is_some_and(|line| is_open(line)) {
+                return None;
+            }
+            let to = end_of(&own, at, inner);
+            let entries = own.get(at + 1..to)?;
+            let deeper = entries.iter().find_map(|line| depth(line)).unwrap_or(inner + 2);
+            let new = facts.map(|facts| format!("{}{key}: {facts}{end}", " ".repeat(deeper)));
+            let known = entries.iter().position(|line| is_key(line, deeper, tool) || is_key(line, deeper, &key));
+            match known.map(|known| at + 1 + known) {
+                Some(known) => {
+                    let last = end_of(&own, known, deeper).min(to);
+                    drop(lines.splice(known..last, new));
+                }
+                None => drop(lines.splice(at + 1..at + 1, new)),
+            }
+            // A key without entries would not be a map.
+            if lines.get(at + 1).and_then(|line| depth(line)).is_none_or(|depth| depth <= inner) {
+                lines.remove(at);
+            }
+        }
+    }
+    Some(format!("{}{}{}", above.concat(), lines.concat(), below.concat()))
+}
+
+/// Whether a key needs no quotation marks.
+pub(super) fn is_plain(key: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    key.starts_with(|c: char| c.is_ascii_alphabetic())
+        && key.chars().all(plain)
+        && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&key.to_ascii_lowercase().as_str())
 }
 
 /// Whether this line is the key `mounts:`, with nothing but a comment after it.
@@ -180,6 +261,28 @@ mod tests {
         ] {
             assert_eq!(without(&joined(before, BLOCK), "time").as_deref(), Some(before));
         }
+    }
+
+    #[test]
+    fn facts_are_added_replaced_and_removed_in_lines_of_their_own() {
+        let before = "mounts:\n  time:\n    command: x\n    # why\n    args: [a]\n\n  git: {command: y}\nlog: {}\n";
+        let read = with_facts(before, "time", "get", Some("{read: true}")).unwrap();
+        let facts = "    args: [a]\n    facts:\n      get: {read: true}\n";
+        assert_eq!(read, before.replace("    args: [a]\n", facts));
+        let two = with_facts(&read, "time", "a b", Some("{hide: true}")).unwrap();
+        assert!(two.contains("facts:\n      \"a b\": {hide: true}\n      get: {read: true}\n"), "{two}");
+        let other = with_facts(&two, "time", "get", Some("{tier: notify}")).unwrap();
+        assert_eq!(other, two.replace("{read: true}", "{tier: notify}"));
+        let one = with_facts(&other, "time", "a b", None).unwrap();
+        assert_eq!(with_facts(&one, "time", "get", None).as_deref(), Some(before));
+        let spread = "mounts:\n  time:\n    facts: # ours\n      get:\n        read: true\n        # both\n        tier: notify\n      put: {}\n    command: x\n";
+        let folded = with_facts(spread, "time", "get", Some("{read: false}")).unwrap();
+        assert_eq!(
+            folded,
+            "mounts:\n  time:\n    facts: # ours\n      get: {read: false}\n      put: {}\n    command: x\n"
+        );
+        assert_eq!(with_facts(before, "git", "log", Some("{read: true}")), None, "not written in lines");
+        assert_eq!(with_facts("mounts:\n  a:\n    facts: {x: {read: true}}\n", "a", "x", None), None);
     }
 
     #[test]

@@ -71,7 +71,9 @@ pub(super) fn reload_and_show(
 /// Prints what a reload did.
 pub(super) fn print_reload(screen: &CommandConsole, done: &Value) -> Result<(), CliError> {
     let mut any = false;
-    for (field, word) in [("added", "new"), ("changed", "restarted"), ("removed", "removed")] {
+    for (field, word) in
+        [("added", "new"), ("changed", "restarted"), ("restated", "facts changed"), ("removed", "removed")]
+    {
         for name in done.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
             any = true;
             screen.line(format_args!("{}: {word}", crate::escape::escape_line(name)))?;

@@ -9,9 +9,10 @@ use serde_json::{Map, Value};
 use sluice_core::policy::{ConstantRateCounter, PolicyInput, TargetOrigin};
 use sluice_core::{Action, AgentName, CapabilityName, UtcMillis, json};
 
-use super::load_or_fail;
+use super::{folder_of, load_or_fail};
 use crate::console::CommandConsole;
 use crate::failure::{CliError, CommandExit};
+use crate::settings::ConfigFileArgs;
 
 /// Show the verdict for one call, and why.
 #[derive(Debug, Args)]
@@ -19,9 +20,11 @@ use crate::failure::{CliError, CommandExit};
     before_help = "Examples:\n  sluice policy explain --agent bookkeeper --capability email.send --input '{\"to\":\"ana@example.com\"}'\n  sluice policy explain --agent bookkeeper --capability filesystem.read --input '{\"path\":\"/etc/hosts\"}' --json"
 )]
 pub(crate) struct PolicyExplainArgs {
-    /// Policy directory
-    #[arg(long, default_value = "policies", value_name = "PATH")]
-    policies: PathBuf,
+    /// Policy directory; default: that of the configuration
+    #[arg(long, value_name = "PATH")]
+    policies: Option<PathBuf>,
+    #[command(flatten)]
+    which: ConfigFileArgs,
     /// Agent that makes the call
     #[arg(long)]
     agent: AgentName,
@@ -57,7 +60,7 @@ pub(crate) struct PolicyExplainArgs {
 impl PolicyExplainArgs {
     pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let arguments = self.arguments()?;
-        let policy = load_or_fail(&self.policies, screen)?;
+        let policy = load_or_fail(&folder_of(self.policies.clone(), &self.which)?, screen)?;
         if let Some(capability) = policy.catalogue().get(&self.capability) {
             let whole = Value::Object(arguments.clone());
             if let Err(error) = Action::new(capability, self.agent.clone(), self.account.clone(), whole) {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sluice_core::Millis;
 use sluice_services::policies::to_send;
 
-use super::{counted, load, load_or_fail};
+use super::{counted, folder_of, load, load_or_fail};
 use crate::client::{ApiRequest, GatewayArgs, display_field, entries, text_field};
 use crate::console::CommandConsole;
 use crate::failure::{CliError, CommandExit};
@@ -23,9 +23,9 @@ use crate::watch::{self, ListArgs};
 pub(crate) struct PolicyApplyArgs {
     #[command(flatten)]
     reach: GatewayArgs,
-    /// Policy directory
-    #[arg(default_value = "policies", value_name = "DIR")]
-    dir: PathBuf,
+    /// Policy directory; default: that of the configuration
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
     /// Apply only if this version is in force now
     #[arg(long, value_name = "VERSION")]
     if_version: Option<String>,
@@ -61,8 +61,9 @@ pub(crate) struct PolicyRevertArgs {
 impl PolicyApplyArgs {
     pub(crate) fn run(self, screen: &CommandConsole) -> Result<CommandExit, CliError> {
         let screen = &screen.naming("version");
-        if !self.dir.is_dir() {
-            return Err(CliError::new(CommandExit::Usage, format!("`{}` is not a directory", self.dir.display()))
+        let dir = folder_of(self.dir.clone(), self.reach.which())?;
+        if !dir.is_dir() {
+            return Err(CliError::new(CommandExit::Usage, format!("`{}` is not a directory", dir.display()))
                 .why("all files of a policy are applied together"));
         }
         let operator = self.reach.open_operator_client();
@@ -71,13 +72,13 @@ impl PolicyApplyArgs {
         // The gateway knows the mounts and connections, this program does not: rules that only the gateway knows are
         // sent anyway. If the gateway refuses them too, the places are shown. A file that cannot be read or would be
         // ignored is never left out: its rules would be lost.
-        if load(&self.dir)?.is_err()
-            && let (Ok(to), Ok(files)) = (&operator, to_send(&self.dir))
+        if load(&dir)?.is_err()
+            && let (Ok(to), Ok(files)) = (&operator, to_send(&dir))
             && let Ok(applied) = to.send(&put(files.into()))
         {
             return say(&applied, self.json, screen);
         }
-        let files = checked(&self.dir, screen)?;
+        let files = checked(&dir, screen)?;
         say(&operator?.send(&put(files))?, self.json, screen)
     }
 }

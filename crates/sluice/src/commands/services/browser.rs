@@ -24,7 +24,7 @@ const LONGEST: usize = 16 << 10;
 const SOON: Millis = Millis::from_secs(5);
 
 /// How the answer is received.
-pub(super) enum OauthRedirectReceiver {
+pub(crate) enum OauthRedirectReceiver {
     /// On a port of this machine.
     Here(std::net::TcpListener),
     /// Pasted by the person.
@@ -33,15 +33,15 @@ pub(super) enum OauthRedirectReceiver {
 
 /// The parameters the provider sent through the browser.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct OauthRedirectParams {
-    pub(super) state: String,
-    pub(super) code: String,
-    pub(super) issuer: Option<String>,
+pub(crate) struct OauthRedirectParams {
+    pub(crate) state: String,
+    pub(crate) code: String,
+    pub(crate) issuer: Option<String>,
 }
 
 impl OauthRedirectReceiver {
     /// Opens a port.
-    pub(super) fn listen(port: u16) -> Result<Self, CliError> {
+    pub(crate) fn listen(port: u16) -> Result<Self, CliError> {
         let bound = std::net::TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         bound.map(Self::Here).map_err(|error| {
             CliError::new(CommandExit::Failed, "cannot open a port for the browser to return to")
@@ -51,7 +51,7 @@ impl OauthRedirectReceiver {
     }
 
     /// The redirect address for the provider.
-    pub(super) fn redirect(&self) -> Result<String, CliError> {
+    pub(crate) fn redirect(&self) -> Result<String, CliError> {
         match self {
             Self::Here(listener) => Ok(format!("http://{}/", listener.local_addr()?)),
             Self::Paste => Ok(NOWHERE.to_owned()),
@@ -59,7 +59,7 @@ impl OauthRedirectReceiver {
     }
 
     /// Waits for the answer.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         self,
         state: &str,
         patience: Millis,
@@ -162,7 +162,7 @@ fn understood(typed: &str, state: &str) -> Option<Result<OauthRedirectParams, Cl
 }
 
 /// Opens a browser if there is a display.
-pub(super) fn open(link: &str) -> bool {
+pub(crate) fn open(link: &str) -> bool {
     let seen = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     if !std::io::stderr().is_terminal() || !(seen || cfg!(target_os = "macos")) {

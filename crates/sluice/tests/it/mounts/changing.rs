@@ -13,7 +13,7 @@ use super::{FREE, MountTestGateway, stub};
 use crate::running::{ask, pause};
 
 impl MountTestGateway {
-    fn file(&self) -> std::path::PathBuf {
+    pub(super) fn file(&self) -> std::path::PathBuf {
         self.place.folder.path().join("sluice.yaml")
     }
 
@@ -28,7 +28,7 @@ impl MountTestGateway {
     }
 
     /// Runs it; gives how it ended and what it said.
-    fn run(&self, words: &[&str]) -> (Option<i32>, String) {
+    pub(super) fn run(&self, words: &[&str]) -> (Option<i32>, String) {
         let run = self.command(words).output().unwrap();
         let said = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
         (run.status.code(), said)
@@ -54,7 +54,7 @@ impl MountTestGateway {
     }
 
     /// Processes of a mount: those whose home is its folder.
-    fn processes(&self, mount: &str) -> Vec<String> {
+    pub(super) fn processes(&self, mount: &str) -> Vec<String> {
         let home = format!("HOME={}", self.place.folder.path().join("data/mounts").join(mount).join("home").display());
         let all = fs::read_dir("/proc").unwrap().flatten();
         let of_mount = |entry: &fs::DirEntry| {
@@ -83,7 +83,7 @@ impl MountTestGateway {
     }
 
     /// The tools an agent is shown over MCP.
-    fn tools(&self) -> String {
+    pub(super) fn tools(&self) -> String {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}).to_string();
         let mut line = self.mcp("POST", &body);
         let mut text = String::new();

@@ -2,12 +2,14 @@
 
 use sluice_core::approval::ApprovalAnswer;
 use sluice_core::ids::{JobId, SessionId};
+use sluice_core::rollback::RollbackState;
 use sluice_core::{AgentName, HoldId, Millis};
 use sluice_store::{ApprovalRuling, HoldSettlement, ProxyTaskEnd, ProxyTaskState, RetentionCursor, RetentionPeriods};
 use sluice_testkit::TestStore;
 
+use super::rollbacks::arm_seeing;
 use crate::checker;
-use crate::engines::{armed, asked, everywhere, not_done, operator, recorded, settle};
+use crate::engines::{WINDOW, armed, asked, claimed, everywhere, not_done, operator, recorded, settle};
 
 const WEEK: Millis = Millis::from_hours(7 * 24);
 
@@ -58,6 +60,24 @@ fn writes_that_are_over_go_after_their_time_and_open_ones_never_do() {
         assert!(world.wait(world.store.approval(approval)).unwrap().is_none(), "its approval request went with it");
         assert_eq!(retain(world, WEEK, 2), 0);
         assert!(recorded(world, "store.pruned") > 0);
+    });
+}
+
+#[test]
+fn a_write_that_was_cancelled_after_its_state_was_captured_goes_and_takes_the_captured_state_along() {
+    everywhere(|world| {
+        let cancelled = world.admit_held("clerk", "tried, then cancelled");
+        world.clock.advance(WINDOW);
+        let hold = claimed(world);
+        arm_seeing(world, &hold, "inbox");
+        world.finish(cancelled, hold.epoch, not_done()).unwrap();
+        world.wait(world.store.cancel(cancelled, operator())).unwrap();
+        let point = world.wait(world.store.hold_rollback(cancelled)).unwrap().unwrap();
+        assert!(matches!(point.state, RollbackState::Captured { .. }), "{:?}", point.state);
+        world.clock.advance(Millis::from_hours(7 * 24 + 1));
+        assert_eq!(retain(world, WEEK, 9), 1);
+        assert!(!there(world).contains(&cancelled));
+        assert!(world.wait(world.store.hold_rollback(cancelled)).unwrap().is_none());
     });
 }
 

@@ -14,7 +14,7 @@ fn print(state: &str) -> ObjectFingerprint {
     ObjectFingerprint::of(state.as_bytes())
 }
 
-fn arm_seeing(world: &TestStore, hold: &Hold, state: &str) {
+pub(super) fn arm_seeing(world: &TestStore, hold: &Hold, state: &str) {
     let before = StateBeforeWrite {
         id: RollbackId::mint(world.ids.as_ref()),
         content: state.as_bytes().to_vec(),
