@@ -1,4 +1,4 @@
--- Schema 18: how people are signed in to the dashboard. Only hashes of codes and cookies are stored; what a session may do
+-- Schema 19: how people are signed in to the dashboard. Only hashes of codes and cookies are stored; what a session may do
 -- is what the operator's credential behind it may do at that moment.
 
 CREATE TABLE dashboard_links (

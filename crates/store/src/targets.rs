@@ -18,7 +18,7 @@ const OBSERVED: &str = "SELECT source, met FROM observations WHERE session = ?1 
 const KNOWN: &str = "SELECT print FROM known_targets WHERE agent = ?1 AND print = ?2";
 const LEARN: &str = "INSERT INTO known_targets (agent, print, since, approval) VALUES (?1, ?2, ?3, ?4) \
      ON CONFLICT (agent, print) DO NOTHING";
-const OF_HOLD: &str = "SELECT targets FROM contents WHERE hold = ?1";
+pub(crate) const OF_HOLD: &str = "SELECT targets FROM contents WHERE hold = ?1";
 const REASON: &str = "SELECT reason FROM contents WHERE hold = ?1";
 const TAINTED: &str = "SELECT id FROM sessions WHERE agent = ?1 AND tainted_at IS NOT NULL LIMIT 1";
 

@@ -1,8 +1,9 @@
 //! What writes and approvals are about, for lists.
 //!
-//! Takes ids; gives the capability and the targets of each in the same order. Promise: a list of any length costs two
+//! Takes ids; gives the capability and the targets of each in the same order. Promise: a list of any length costs three
 //! batches of queries, and a batch of a thousand writes is read no further than its first write.
 
+use sluice_core::hold::Hold;
 use sluice_core::ids::CapabilityName;
 use sluice_core::target::TracedTarget;
 use sluice_core::{ApprovalId, HoldId};
@@ -16,7 +17,6 @@ use crate::unit_of_work::StoreQuery;
 
 const FIRST_WRITE: &str =
     columns!("JOIN approval_items i ON i.hold = h.id WHERE i.approval = ?1 ORDER BY i.place LIMIT 1");
-const TARGETS: &str = "SELECT targets FROM contents WHERE hold = ?1";
 const REQUESTED: &str = "SELECT action_type, title FROM requests WHERE approval = ?1";
 
 /// What an approval is about.
@@ -49,13 +49,16 @@ impl StoreQuery for SummarizeApprovals {
         let each: Vec<_> = self.0.iter().map(|id| params![*id]).collect();
         let writes = tx.rows_each(FIRST_WRITE, &each).await?;
         let requests = tx.rows_each(REQUESTED, &each).await?;
+        let first = |rows: Vec<SqlRow>| rows.into_iter().next().map(holds::decode).transpose();
+        let writes: Vec<Option<Hold>> = writes.into_iter().map(first).collect::<Result<_, _>>()?;
+        let held: Vec<_> = writes.iter().flatten().map(|hold| params![hold.id]).collect();
+        let mut targets = tx.rows_each(targets::OF_HOLD, &held).await?.into_iter();
         let mut summaries = Vec::with_capacity(each.len());
-        for (writes, requests) in writes.into_iter().zip(requests) {
-            let summary = match (writes.into_iter().next(), requests.into_iter().next()) {
-                (Some(write), _) => {
-                    let hold = holds::decode(write)?;
-                    let targets = tx.rows(TARGETS, &params![hold.id]).await?;
-                    ApprovalSummary::Write { capability: hold.action.capability().clone(), targets: read(targets)? }
+        for (write, requests) in writes.into_iter().zip(requests) {
+            let summary = match (write, requests.into_iter().next()) {
+                (Some(hold), _) => {
+                    let targets = read(targets.next().unwrap_or_default())?;
+                    ApprovalSummary::Write { capability: hold.action.capability().clone(), targets }
                 }
                 (None, Some(request)) => {
                     let mut row = request.of("requests");
@@ -76,7 +79,7 @@ impl StoreQuery for ListTargets {
 
     async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Out, StoreError> {
         let each: Vec<_> = self.0.iter().map(|id| params![*id]).collect();
-        tx.rows_each(TARGETS, &each).await?.into_iter().map(read).collect()
+        tx.rows_each(targets::OF_HOLD, &each).await?.into_iter().map(read).collect()
     }
 }
 

@@ -8,6 +8,7 @@ mod batches;
 mod budgets;
 mod calls;
 mod connections;
+mod dashboard;
 mod doubt;
 pub mod egress;
 mod findings;
