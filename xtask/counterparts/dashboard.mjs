@@ -238,13 +238,11 @@ async function phoneFreeze() {
 
 async function withoutScript() {
   const page = await open({ javaScriptEnabled: false });
-  const held = call("filesystem.write", { path: workspace("plain.md"), content: "x" });
-  const target = held.buffer_id ? `#row-${held.buffer_id}` : undefined;
+  const held = call("state.persistent.set", { key: "plain", value: 1 });
   await page.goto(`${url}/ui/pending`);
-  if (target && await page.locator(target).count()) {
-    await page.locator(target).getByRole("button", { name: "Cancel", exact: true }).click();
-    await page.getByText("Cancelled 1 write.").waitFor();
-  }
+  await page.locator(`#row-${held.buffer_id}`).getByRole("button", { name: "Cancel", exact: true }).click();
+  await page.getByText("Cancelled 1 write.").waitFor();
+  assert.equal(json(["holds", "show", held.buffer_id]).state, "cancelled");
   const asked = call("filesystem.delete", { path: workspace("draft.md") });
   await page.goto(`${url}/ui/approvals/${asked.approval_id}`);
   await page.fill("#reason", "keep the draft");

@@ -62,7 +62,7 @@ pub enum ToolsetPart {
     Files,
     /// The same as `minimal`, and mail and messages.
     Mail,
-    /// Everything.
+    /// Every tool that the rules allow.
     All,
     /// Capabilities by name or by the start of their names.
     Pattern(CapabilityPattern),

@@ -83,11 +83,11 @@ pub(crate) enum PageAddress {
     Pending,
     /// One call with its timeline.
     Call(CallId),
-    /// Freezes.
+    /// What is frozen, and the form that freezes.
     Freeze,
     /// Writes that failed for good.
     Dead,
-    /// Alerts.
+    /// What people were told.
     Alerts,
     /// Sessions of browsers.
     Sessions,

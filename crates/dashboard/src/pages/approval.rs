@@ -17,7 +17,7 @@ use sluice_services::CallError;
 use sluice_store::ApprovalFilter;
 
 use super::PageContent;
-use super::approval_form::Challenge;
+use super::approval_form::RiskChallenge;
 use super::approvals::colour;
 use super::batch::BatchTable;
 use super::layout::{StampView, region};
@@ -95,7 +95,7 @@ struct AnswersTemplate<'a> {
     options: &'a [String],
     digest: String,
     standing: Vec<StandingOfferView>,
-    challenge: Option<Challenge>,
+    challenge: Option<RiskChallenge>,
     arguments: String,
     typed_note: String,
     typed_reason: String,
@@ -216,7 +216,7 @@ fn answers<'a>(
         batch,
         options: request.filed.as_ref().map_or(&[], |filed| filed.request.options.as_slice()),
         digest: digest_of(request, sight),
-        challenge: Challenge::of(context.gw, request),
+        challenge: RiskChallenge::of(context.gw, request),
         can_change: written.is_some(),
         arguments: if typed.is_empty() { written.unwrap_or_default() } else { typed },
         typed_note: context.typed("note"),

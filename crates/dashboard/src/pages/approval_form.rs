@@ -23,12 +23,12 @@ const LONGEST_NOTE: usize = 4_000;
 
 /// Something that a person has to read off the card before an approval of high risk counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Challenge {
+pub(super) struct RiskChallenge {
     pub(super) prompt: String,
     pub(super) expected: String,
 }
 
-impl Challenge {
+impl RiskChallenge {
     /// The question about a request, if its risk needs one and no second person has to agree.
     pub(super) fn of(gw: &Gateway, request: &ApprovalRequest) -> Option<Self> {
         if request.risk() != Risk::High || gw.config.approvals.two_people.at(request.risk()) {
@@ -128,7 +128,7 @@ fn check_card(request: &ApprovalRequest, form: &FormFields, now: &str) -> Result
 }
 
 fn check_challenge(gw: &Gateway, request: &ApprovalRequest, form: &FormFields) -> Result<(), CallError> {
-    match Challenge::of(gw, request) {
+    match RiskChallenge::of(gw, request) {
         Some(challenge) if request.card.approval.state.is_open() && !challenge.is_met(form.get("challenge")) => {
             let text = format!("the answer to “{}” is missing or wrong", challenge.prompt);
             Err(CallError::with_text(Code::DoorParameter, &text))

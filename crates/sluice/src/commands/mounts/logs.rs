@@ -64,13 +64,8 @@ impl MountsLogsArgs {
             if !self.follow {
                 return Ok(CommandExit::Ok);
             }
-            wait();
+            client.pause(EVERY);
             found = ask(last, 5_000)?;
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a person watches; this is the timer between two questions")]
-fn wait() {
-    std::thread::sleep(EVERY);
 }
